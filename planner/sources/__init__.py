@@ -1,0 +1,1 @@
+"""Engines that hold protected rows and return integer data vectors."""

@@ -1,0 +1,233 @@
+"""The walls between the packages stand, and the tools that guard the rest are content."""
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("noisegate", "proxy", "planner", "mechanisms")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+LINT_IMPORTS = (
+    sys.executable,
+    "-c",
+    "from importlinter.cli import lint_imports_command as run; run()",
+    "--no-cache",
+)
+
+RANDOMNESS = (
+    "cryptography.hazmat.primitives.ciphers",
+    "mpmath.rand",
+    "numpy.random",
+    "os.getrandom",
+    "os.urandom",
+    "random",
+    "secrets",
+)
+MAY_DRAW = {
+    "mechanisms/sampling.py": set(RANDOMNESS),
+    "planner/passwords.py": {"os.urandom"},  # salts, not noise
+}
+
+
+def name_of(module: Path) -> str:
+    return module.relative_to(ROOT).as_posix()
+
+
+def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def imported_names(tree: ast.AST) -> dict[str, str]:
+    """Return what each imported name stands for: `import numpy as np` gives {"np": "numpy"}."""
+    names = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:  # `import a.b` binds `a`, but reaches `a.b`
+                names[alias.asname or alias.name] = alias.name
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def dotted_names(tree: ast.AST) -> Iterator[str]:
+    """Yield every imported or attribute name, spelt from its top-level package."""
+    names = imported_names(tree)
+    yield from names.values()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            first, _, rest = ast.unparse(node).partition(".")
+            yield f"{names.get(first, first)}.{rest}"
+
+
+def randomness_in(source: str) -> set[str]:
+    """Return the sources of random numbers that a module can reach."""
+    names = [f"{name}." for name in dotted_names(ast.parse(source))]
+    return {origin for origin in RANDOMNESS if any(name.startswith(f"{origin}.") for name in names)}
+
+
+def private_imports_in(source: str, package: str) -> list[str]:
+    """Return the names with a leading underscore that a module takes from another of our packages."""
+    return [
+        name
+        for name in imported_names(ast.parse(source)).values()
+        if name.split(".")[0] in set(PACKAGES) - {package}
+        and any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
+    ]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_only_the_sampler_draws_random_numbers(path: Path) -> None:
+    allowed = MAY_DRAW.get(name_of(path), set())
+    assert randomness_in(path.read_text(encoding="utf-8")) <= allowed
+
+
+@pytest.mark.parametrize(
+    ("source", "origin"),
+    [
+        ("import random", "random"),
+        ("from random import gauss", "random"),
+        ("import secrets as s", "secrets"),
+        ("import numpy as np\nnp.random.default_rng()", "numpy.random"),
+        ("from numpy.random import default_rng", "numpy.random"),
+        ("from numpy import random as r", "numpy.random"),
+        ("import numpy.random", "numpy.random"),
+        ("import os\ndef key():\n    return os.urandom(32)", "os.urandom"),
+        ("from os import urandom", "os.urandom"),
+        (
+            "from cryptography.hazmat.primitives.ciphers import Cipher",
+            "cryptography.hazmat.primitives.ciphers",
+        ),
+        ("from cryptography.hazmat.primitives import ciphers", "cryptography.hazmat.primitives.ciphers"),
+    ],
+)
+def test_a_planted_source_of_randomness_is_seen(source: str, origin: str) -> None:
+    assert randomness_in(source) == {origin}
+
+
+def test_names_that_only_look_like_randomness_are_left_alone() -> None:
+    assert randomness_in("import os, numpy as np\nfrom planner import randomised\nos.path.join\nnp.rand") == set()
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_private_names_stay_in_their_package(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    assert private_imports_in(path.read_text(encoding="utf-8"), package) == []
+
+
+def test_a_planted_private_import_is_seen() -> None:
+    source = "from planner.ledger import _connect\nfrom planner import __product__\nfrom proxy.cli import _parse"
+    assert private_imports_in(source, "proxy") == ["planner.ledger._connect"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_whose_it_is(package: str) -> None:
+    tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
+    assert "__product__ = 'noisegate'" in [ast.unparse(node) for node in tree.body]
+
+
+def copy_packages(target: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", target)
+    for package in PACKAGES:
+        shutil.copytree(ROOT / package, target / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def import_noisegate(folder: Path) -> subprocess.CompletedProcess[str]:
+    return run(sys.executable, "-c", "import noisegate; print(noisegate.__file__)", cwd=folder)
+
+
+def test_noisegate_imports_beside_its_own_packages(tmp_path: Path) -> None:
+    copy_packages(tmp_path)
+    assert Path(import_noisegate(tmp_path).stdout.strip()).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize("package", PACKAGES[1:])
+def test_a_foreign_package_is_named_when_noisegate_is_imported(tmp_path: Path, package: str) -> None:
+    copy_packages(tmp_path)
+    shutil.rmtree(tmp_path / package)
+    (tmp_path / package).mkdir()
+    (tmp_path / package / "__init__.py").write_text("", encoding="utf-8")
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n", encoding="utf-8")
+    (info / "RECORD").write_text(f"{package}/__init__.py,,\n", encoding="utf-8")
+    error = import_noisegate(tmp_path).stderr
+    assert f"ImportError: the package '{package}' is not the one that noisegate ships" in error
+    assert "it comes from the distribution other;" in error
+    assert "pip uninstall other;" in error
+
+
+def test_a_stray_folder_is_named_when_no_distribution_owns_it(tmp_path: Path) -> None:
+    copy_packages(tmp_path)
+    (tmp_path / "planner" / "__init__.py").write_text("", encoding="utf-8")
+    assert f"it was found at {tmp_path / 'planner' / '__init__.py'}" in import_noisegate(tmp_path).stderr
+
+
+@pytest.mark.lint
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [("ruff", ("format", "--check")), ("ruff", ("check",)), ("mypy", ())],
+    ids=["format", "lint", "types"],
+)
+def test_the_code_is_clean(tool: str, arguments: tuple[str, ...]) -> None:
+    if find_spec(tool) is None:
+        pytest.skip(f"{tool} is not installed: pip install -e '.[dev]'")
+    result = run(sys.executable, "-m", tool, *arguments)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+@pytest.mark.lint
+def test_the_import_contracts_are_kept() -> None:
+    pytest.importorskip("importlinter")
+    result = run(*LINT_IMPORTS)
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.mark.lint
+@pytest.mark.parametrize(
+    ("module", "planted"),
+    [
+        ("mechanisms", "planner"),
+        ("planner", "proxy"),
+        ("proxy", "noisegate"),
+        ("mechanisms", "sqlglot"),
+        ("planner", "socket"),
+    ],
+)
+def test_a_planted_import_breaks_a_contract(tmp_path: Path, module: str, planted: str) -> None:
+    pytest.importorskip("importlinter")
+    copy_packages(tmp_path)
+    (tmp_path / module / "planted.py").write_text(f"import {planted}\n", encoding="utf-8")
+    result = run(*LINT_IMPORTS, cwd=tmp_path)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"{module}.planted -> {planted}" in result.stdout
+
+
+def test_every_folder_of_tests_is_a_package() -> None:
+    folders = [ROOT / "tests", *(path for path in (ROOT / "tests").rglob("*") if path.is_dir())]
+    bare = [path for path in folders if path.name != "__pycache__" and not (path / "__init__.py").exists()]
+    assert bare == []
+
+
+@pytest.fixture(scope="module")
+def kept_files() -> list[Path]:
+    """Every file that is in git or would be added to it."""
+    if shutil.which("git") is None or run("git", "rev-parse", "--show-prefix").stdout != "\n":
+        pytest.skip("not a git checkout")
+    listing = run("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").stdout
+    return [ROOT / name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_no_kept_file_is_larger_than_a_megabyte(kept_files: list[Path]) -> None:
+    assert [path for path in kept_files if path.stat().st_size > 1_000_000] == []
+
+
+def test_no_kept_file_names_a_path_of_one_machine(kept_files: list[Path]) -> None:
+    of_one_machine = re.compile(rb"/(?:home/\w|Users/\w|root/|work/(?:main|shared))")
+    assert [path for path in kept_files if of_one_machine.search(path.read_bytes())] == []
