@@ -1,0 +1,177 @@
+"""Accounts: releases, what they cost, and the caps they must stay below; the same for every kind of store."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+from planner.costs import UNIT_BITS, Cost, Spending
+from planner.errors import BudgetExceeded
+
+GAUSSIAN_KINDS = frozenset({"linear", "distinct"})
+"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A release that was drawn and is not paid for yet.
+
+    Args:
+        key: SHA-256 in hex; one key never gets a second draw.
+        question: SHA-256 in hex of the question, whatever its accuracy.
+        version: version of the table's data that was read.
+        body: what is released, encoded; the ledger does not look inside.
+    """
+
+    key: str
+    question: str
+    population: str
+    table: str
+    version: int
+    analyst: str
+    sql: str
+    kind: str
+    body: bytes
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Release(Draft):
+    """A draft that is paid for and durable; ids count from 1 without gaps, `created` is ISO 8601 in UTC."""
+
+    id: int
+    created: str
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One more cost on the cells of a table."""
+
+    population: str
+    table: str
+    cost: Cost
+
+
+@dataclass(frozen=True)
+class Caps:
+    """What may be spent, in units: by all analysts on one population, and by one of them."""
+
+    population: int
+    account: int
+
+
+@dataclass(frozen=True)
+class Quote:
+    """What is spent now on a population, and what would be after some charges: by everyone, and by one analyst."""
+
+    population: str
+    analyst: str
+    spent: int
+    after: int
+    account_spent: int
+    account_after: int
+
+    def check(self, caps: Caps) -> None:
+        """Raise BudgetExceeded if a cap would be passed."""
+        if self.after > caps.population:
+            raise _exceeded(self.after - self.spent, caps.population - self.spent, f"the budget of {self.population}")
+        if self.account_after > caps.account:
+            asked, left = self.account_after - self.account_spent, caps.account - self.account_spent
+            raise _exceeded(asked, left, f"the account of {self.analyst}")
+
+
+def _exceeded(asked: int, left: int, of: str) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"the query costs rho={_decimal(asked, ROUND_CEILING)} "
+        f"but only rho={_decimal(max(left, 0), ROUND_FLOOR)} of {of} is left",
+        hint="nothing was charged; allow a larger error (SET noisegate.error) or ask what earlier answers already tell",
+    )
+
+
+def _decimal(units: int, rounding: str) -> str:
+    """Return units as a rho in plain decimals, six digits.
+
+    >>> _decimal(2**50 // 3, ROUND_FLOOR), _decimal(0, ROUND_FLOOR)
+    ('0.333333', '0')
+    """
+    text = format(Context(prec=6, rounding=rounding).divide(Decimal(units), Decimal(2**UNIT_BITS)), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+Tables = Mapping[str, Spending]
+NOTHING = Spending()
+
+
+@dataclass(frozen=True)
+class View:
+    """What the releases up to `last_id` cost, table by table: for each population, and each analyst's part."""
+
+    last_id: int
+    last_hash: str
+    populations: Mapping[str, Tables] = field(default_factory=dict)
+    accounts: Mapping[tuple[str, str], Tables] = field(default_factory=dict)
+    kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def charged(self, charges: Sequence[Charge], *, analyst: str) -> View:
+        """Return the view after more charges."""
+        view = self
+        for charge in charges:
+            view = view._charged(charge, analyst)
+        return view
+
+    def _charged(self, charge: Charge, analyst: str) -> View:
+        population, table, account = charge.population, charge.table, (charge.population, analyst)
+        everyone, own = self.populations.get(population, {}), self.accounts.get(account, {})
+        spending, own_spending = everyone.get(table, NOTHING), own.get(table, NOTHING)
+        after = spending.plus(charge.cost)
+        # While one analyst alone has asked, both are the same object, and the dearest cell is sought once.
+        own_after = after if own_spending is spending else own_spending.plus(charge.cost)
+        return replace(
+            self,
+            populations={**self.populations, population: {**everyone, table: after}},
+            accounts={**self.accounts, account: {**own, table: own_after}},
+        )
+
+    def stored(self, release: Release, row_hash: str) -> View:
+        """Return the view after a charged release was written."""
+        kinds = self.kinds.get(release.population, frozenset()) | {release.kind}
+        kept = {**self.kinds, release.population: kinds}
+        return replace(self, last_id=release.id, last_hash=row_hash, kinds=kept)
+
+    def quote(self, after: View, population: str, *, analyst: str) -> Quote:
+        return Quote(
+            population,
+            analyst,
+            spent=self.spent(population),
+            after=after.spent(population),
+            account_spent=self.account_spent(population, analyst),
+            account_after=after.account_spent(population, analyst),
+        )
+
+    def spent(self, population: str) -> int:
+        """Return the sum over the population's tables of the cost of each table's dearest cell."""
+        return _total(self.populations.get(population, {}))
+
+    def account_spent(self, population: str, analyst: str) -> int:
+        """Return the same over the analyst's own releases only."""
+        return _total(self.accounts.get((population, analyst), {}))
+
+
+def _total(tables: Tables) -> int:
+    return sum(spending.dearest for spending in tables.values())
+
+
+def first_hash(identity: str) -> str:
+    """Return what the first release is chained to."""
+    return hashlib.sha256(identity.encode()).hexdigest()
+
+
+def chained(previous: str, columns: Iterable[str | int | bytes]) -> str:
+    """Return the SHA-256, in hex, of the previous hash and all columns, each with its type and length."""
+    digest = hashlib.sha256(bytes.fromhex(previous))
+    for column in columns:
+        encoded = column if isinstance(column, bytes) else str(column).encode()
+        digest.update(f"{type(column).__name__} {len(encoded)} ".encode() + encoded)
+    return digest.hexdigest()

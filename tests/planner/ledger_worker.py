@@ -1,0 +1,180 @@
+"""Does to a ledger what a test can't do to itself: races, kill -9, a full disk, lost rights.
+
+Run as `python -m tests.planner.ledger_worker TASK PATH [NUMBER ...]`; prints one JSON value.
+Workers are forked after the imports, so that a kill hits the ledger and not Python's start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+from planner.accounts import Caps, Draft
+from planner.costs import constant
+from planner.errors import BudgetExceeded, LedgerFailed
+from planner.ledger import Ledger
+
+Log = Callable[[str], object]
+
+
+def draft(key: str, *, body: bytes = b"answer", units: int = 1) -> Draft:
+    return Draft(key, "question", "everyone", "people", 1, "alice", "SELECT 1", "linear", body, constant(units))
+
+
+def forked(work: Callable[[Log], object], log: Path) -> int:
+    """Run the work in a child; what it logs is one write a line, so that a kill never tears a line."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        with log.open("ab", buffering=0) as lines:
+            work(lambda line: lines.write(line.encode() + b"\n"))
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+    os._exit(0)
+
+
+def logged(log: Path) -> list[str]:
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def race(path: Path, workers: int, tries: int, cap: int) -> object:
+    """Each worker opens the ledger (the first one makes it) and tries to spend one unit `tries` times."""
+    log = path.with_name("race.log")
+
+    def work(name: int) -> Callable[[Log], None]:
+        def spend(write: Log) -> None:
+            with Ledger.open(path) as ledger:
+                for number in range(tries):
+                    try:
+                        release = ledger.commit([draft(f"{name}-{number}")], caps=Caps(cap, cap))[0]
+                        write(f"stored {release.id}")
+                    except BudgetExceeded:
+                        write("refused")
+
+        return spend
+
+    children = [forked(work(name), log) for name in range(workers)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    return {"codes": codes, "lines": logged(log)}
+
+
+def kill(path: Path, rounds: int, cap: int) -> object:
+    """Kill two workers after a random time, again and again; return the answers they gave.
+
+    Both workers ask the same few hundred questions, each with draws of its own.
+    """
+    log = path.with_name("kill.log")
+    moments = random.Random(rounds)
+
+    def answer(write: Log) -> None:
+        own = random.Random(os.urandom(16))
+        with Ledger.open(path) as ledger:
+            while True:
+                key = f"key {own.randrange(1000)}"
+                try:
+                    release = ledger.commit([draft(key, body=own.randbytes(8))], caps=Caps(cap, cap))[0]
+                except BudgetExceeded:
+                    continue
+                write(f"{key}={release.body.hex()}")
+
+    for _ in range(rounds):
+        children = [forked(answer, log) for _ in range(2)]
+        for child in children:
+            time.sleep(moments.uniform(0, 0.06))
+            os.kill(child, signal.SIGKILL)
+        endings = [os.waitpid(child, 0)[1] for child in children]
+        assert endings == [signal.SIGKILL] * 2, endings
+    return [line.split("=") for line in logged(log)]
+
+
+def born(path: Path, rounds: int) -> object:
+    """Kill workers while they make a ledger; return for each round the ledger that is there afterwards."""
+    log = path.with_name("born.log")
+    moments = random.Random(rounds)
+    found = []
+    for number in range(rounds):
+        place = path.with_name(f"{number}.sqlite")
+        children = [forked(lambda _, place=place: Ledger.open(place).close(), log) for _ in range(2)]  # type: ignore[misc]
+        time.sleep(moments.uniform(0, 0.03))
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for child in children:
+            os.waitpid(child, 0)
+        with Ledger.open(place) as ledger:
+            found.append(ledger.commit([draft("first")], caps=Caps(1, 1))[0].id)
+    return found
+
+
+def abandon(path: Path, commits: int) -> object:
+    """Commit and die without closing, so that the write-ahead log is left."""
+
+    def work(write: Log) -> None:
+        ledger = Ledger.open(path)
+        for number in range(commits):
+            ledger.commit([draft(f"abandoned {number}")], caps=Caps(1000, 1000))[0]
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(forked(work, path.with_name("abandon.log")), 0)
+    return path.with_name(path.name + "-wal").stat().st_size
+
+
+def full(path: Path) -> object:
+    """Commit until no file can grow any more, then make room and go on."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    stored = 0
+    failures: list[str] = []
+    with Ledger.open(path) as ledger:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, resource.RLIM_INFINITY))
+        while len(failures) < 3:
+            try:
+                ledger.commit([draft(f"full {stored}", body=bytes(5000))], caps=Caps(1000, 1000))[0]
+                stored += 1
+            except LedgerFailed as failure:
+                failures.append(failure.message)
+        spent = ledger.spent("everyone")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        after = ledger.commit([draft(f"full {stored}")], caps=Caps(1000, 1000))[0].id
+    return {"stored": stored, "failures": failures, "spent": spent, "after": after}
+
+
+def readonly(path: Path) -> object:
+    """Open a ledger that may be read and not written; root gives up its rights first."""
+    path.chmod(0o444)
+    path.parent.chmod(0o555)
+    if os.getuid() == 0:
+        os.setuid(65534)
+    return _failure(lambda: Ledger.open(path))
+
+
+def fork(path: Path) -> object:
+    """Use in a child the ledger that its parent opened."""
+    ledger = Ledger.open(path)
+    log = path.with_name("fork.log")
+    os.waitpid(forked(lambda write: write(str(_failure(lambda: ledger.spent("everyone")))), log), 0)
+    return logged(log)
+
+
+def _failure(work: Callable[[], object]) -> str | None:
+    try:
+        work()
+    except LedgerFailed as failure:
+        return failure.message
+    return None
+
+
+TASKS: dict[str, Callable[..., object]] = {
+    task.__name__: task for task in (race, kill, born, abandon, full, readonly, fork)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))
