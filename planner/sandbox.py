@@ -1,0 +1,217 @@
+"""The locked-down DuckDB in which analysts' expressions run: on public domains, public tables and noisy results.
+
+It never holds a protected row. It has no files, no network, no settings that can be changed.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import duckdb
+import numpy as np
+from sqlglot import exp
+
+from planner.domain import Domain
+from planner.errors import EvaluationFailed, SourceFailed, Unsupported
+from planner.policy import Policy, Table
+from planner.sources.duckdb import attach
+
+MEMORY_LIMIT = "2GB"
+
+WITHIN_QUERY = (
+    "today",
+    "now",
+    "current_date",
+    "get_current_time",
+    "get_current_timestamp",
+    "transaction_timestamp",
+)
+
+# Nodes that sqlglot knows by name and that a private answer can't stand on: they change from call to call,
+# tell about the gate instead of the data, or reach outside.
+REFUSED_NODES = tuple(
+    getattr(exp, name)
+    for name in [
+        "Rand",
+        "Randn",
+        "Randstr",
+        "Uuid",
+        "CurrentUser",
+        "SessionUser",
+        "CurrentDatabase",
+        "CurrentSchema",
+        "CurrentCatalog",
+        "CurrentRole",
+        "ReadCSV",
+        "ReadParquet",
+        "NextValueFor",
+        "Lateral",
+        "TableSample",
+        "Into",
+        "Lock",
+        "Parameter",
+    ]
+    if hasattr(exp, name)
+)
+
+
+class Sandbox:
+    """One in-memory DuckDB with the public tables of a policy, locked after loading."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._root = duckdb.connect(config={"python_enable_replacements": False})
+        self._lock = threading.Lock()
+        self._domains: dict[tuple[str, Domain], str] = {}
+        for table in policy.tables.values():
+            if table.kind != "protected":
+                self._load(table)
+        self._root.execute("CREATE SCHEMA noisegate")
+        for setting in (
+            "autoinstall_known_extensions=false",
+            "autoload_known_extensions=false",
+            "error_on_division_by_zero=false",
+            f"memory_limit='{MEMORY_LIMIT}'",
+            "TimeZone='UTC'",
+            "enable_external_access=false",
+            "lock_configuration=true",
+        ):
+            self._root.execute(f"SET {setting}")
+
+    def _load(self, table: Table) -> None:
+        try:
+            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT * FROM {attach(self._root, table)}")
+        except duckdb.Error as error:
+            raise SourceFailed(
+                f"the source of {table.kind} table {table.name} can't be read: {first_line(error)}"
+            ) from error
+
+    @functools.cached_property
+    def functions(self) -> frozenset[str]:
+        """Names of the scalar functions that give the same value every time."""
+        rows = self._root.execute(
+            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro') "
+            "AND (stability = 'CONSISTENT' OR stability IS NULL) AND NOT starts_with(function_name, '__')"
+        ).fetchall()
+        reflective = {"version", "json_serialize_plan", "json_deserialize_sql", "parse_duckdb_log_message"}
+        return frozenset({name.lower() for (name,) in rows} - reflective) | frozenset(WITHIN_QUERY)
+
+    def schema(self, table: str) -> dict[str, str]:
+        """Return the column types of a loaded table."""
+        rows = self._root.cursor().execute(f"DESCRIBE {quoted(table)}").fetchall()
+        return {row[0]: row[1] for row in rows}
+
+    def domain(self, domain: Domain, *, name: str) -> str:
+        """Return the name of a table (i, v) with every cell of a public domain, made on first use."""
+        key = (name, domain)
+        with self._lock:
+            if key not in self._domains:
+                table = f"__domain_{len(self._domains)}"
+                self._fill_domain(table, domain)
+                self._domains[key] = table
+            return self._domains[key]
+
+    def _fill_domain(self, table: str, domain: Domain) -> None:
+        if domain.ordered:
+            rows = f"SELECT i, {grid_value(domain)} AS v FROM range({domain.size}) AS r(i)"
+        else:
+            labels = list(domain.values or ()) + ([domain.other] if domain.other is not None else [])
+            values = ", ".join(f"({i}, {exp.convert(label).sql('duckdb')})" for i, label in enumerate(labels))
+            rows = f"SELECT i, CAST(v AS {domain.duckdb_type}) AS v FROM (VALUES {values}) AS t(i, v)"
+        null = f" UNION ALL SELECT {domain.size}, NULL" if domain.nullable else ""
+        self._root.execute(f"CREATE TABLE {table} AS {rows}{null}")
+
+    @contextmanager
+    def session(self) -> Iterator[Workbench]:
+        """Yield a connection of its own, whose temporary tables end with it."""
+        cursor = self._root.cursor()
+        try:
+            yield Workbench(cursor)
+        finally:
+            cursor.close()
+
+    def check_functions(self, tree: exp.Expr) -> None:
+        """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
+        for node in tree.find_all(exp.Func, *REFUSED_NODES):
+            name = function_name(node)
+            if isinstance(node, REFUSED_NODES) or (isinstance(node, exp.Anonymous) and name not in self.functions):
+                raise Unsupported(
+                    f"{name} can't be used here",
+                    hint="use functions that give the same value for the same arguments every time",
+                    span=span(node),
+                )
+
+
+class Workbench:
+    """One connection to the sandbox: registers arrays, runs SELECTs, says clearly what fails."""
+
+    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
+        self._cursor = cursor
+
+    def register(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        self._cursor.register(name, dict(columns))
+
+    def run(self, sql: str) -> duckdb.DuckDBPyConnection:
+        """Run one statement of ours or one that was rewritten from the analyst's tree."""
+        try:
+            return self._cursor.execute(sql)
+        except duckdb.Error as error:
+            raise EvaluationFailed(
+                f"the expression can't be evaluated: {first_line(error)}",
+                hint="check the types and functions; the public domain of each column is in noisegate.domains",
+            ) from None
+
+    def arrays(self, sql: str) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the result column by column; an integer or float column has NULL as a masked value."""
+        return self.run(sql).fetchnumpy()
+
+    def types(self, sql: str) -> list[tuple[str, str]]:
+        """Return (name, type) of every output column, without running anything."""
+        return [(row[0], row[1]) for row in self.run(f"DESCRIBE {sql}").fetchall()]
+
+
+def grid_value(domain: Domain) -> str:
+    """Return the SQL of the i-th value of a grid domain."""
+    low, step = domain.low, domain.step
+    match domain.type:
+        case "integer":
+            return f"CAST({low} + i * {step} AS BIGINT)"
+        case "float":
+            # One division of exact integers, so that the grid is the same double everywhere.
+            scale = 10 ** max(_decimals(low), _decimals(step))
+            return f"CAST({int(low * scale)} + i * {int(step * scale)} AS DOUBLE) / {scale}.0"
+        case "date":
+            return f"CAST(DATE '{low}' + CAST(i * {step} AS INTEGER) AS DATE)"
+        case _:
+            microseconds = int(step.total_seconds() * 1_000_000)  # type: ignore[union-attr]
+            return f"TIMESTAMP '{low}' + to_microseconds(i * {microseconds})"
+
+
+def _decimals(number: Any) -> int:  # Any: a Decimal here, Domain's type is wider
+    return max(0, -int(number.as_tuple().exponent))
+
+
+def quoted(name: str) -> str:
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
+
+
+def function_name(node: exp.Expr) -> str:
+    """Return the name that the analyst wrote, as well as it can be known."""
+    if isinstance(node, exp.Anonymous):
+        return node.name.lower()
+    return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+
+
+def span(node: exp.Expr) -> tuple[int, int] | None:
+    """Return where a node stands in the SQL text: the extent of all its parts that know their place."""
+    places = [n.meta for n in node.walk() if "start" in n.meta]
+    return (min(m["start"] for m in places), max(m["end"] for m in places)) if places else None
+
+
+def first_line(error: Exception) -> str:
+    """Return the first line of an engine's message, without its class name."""
+    line = str(error).splitlines()[0]
+    return line.split("Error: ", 1)[-1]

@@ -1,0 +1,246 @@
+"""From the text of a client to statements: what kind each is, with its parameters put in as values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.dialects.postgres import Postgres
+from sqlglot.errors import SqlglotError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from planner.errors import BadValue, Forbidden, SyntaxRefusal, Unsupported
+from planner.sandbox import span
+
+DIALECT = "postgres"
+
+
+class Commands(Postgres):
+    """PostgreSQL's tokens, with those of EXPLAIN, SHOW and RESET as well, which sqlglot keeps as one text."""
+
+    class Tokenizer(Postgres.Tokenizer):
+        COMMANDS: ClassVar[set[TokenType]] = set()
+
+
+Parameters = Sequence[Any] | Mapping[str, Any] | None
+"""Values for placeholders, as PEP 249 passes them."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT, plain or under WITH, UNION and the like."""
+
+    tree: exp.Query
+    sql: str
+
+
+@dataclass(frozen=True)
+class Explain:
+    query: Query
+    json: bool
+
+
+@dataclass(frozen=True)
+class Set:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class Show:
+    name: str
+
+
+@dataclass(frozen=True)
+class Reset:
+    """Back to the default; name None is RESET ALL."""
+
+    name: str | None
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """BEGIN, COMMIT or ROLLBACK: accepted, and without effect, since nothing can be undone or written."""
+
+    verb: str
+
+
+Statement = Query | Explain | Set | Show | Reset | Transaction
+
+WRITES = (
+    exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Create, exp.Drop, exp.Alter, exp.TruncateTable, exp.Copy,
+    exp.Into, exp.Grant, exp.Analyze, exp.Comment, exp.Lock,
+)  # fmt: skip
+
+
+def read(sql: str, parameters: Parameters = None) -> Statement:
+    """Return the one statement of `sql`, with every placeholder replaced by its value."""
+    found = read_all(sql, parameters)
+    if len(found) != 1:
+        raise SyntaxRefusal(
+            f"one statement was expected, got {len(found)}", hint="send the statements one after the other"
+        )
+    return found[0]
+
+
+def read_all(sql: str, parameters: Parameters = None) -> list[Statement]:
+    """Return the statements of `sql`; parse all of it before anything is run."""
+    pieces = list(_split(_tokens(sql)))
+    return [_statement(sql, piece, parameters) for piece in pieces]
+
+
+def _tokens(sql: str) -> list[Token]:
+    try:
+        return Commands().tokenize(sql)
+    except SqlglotError as error:
+        raise SyntaxRefusal("the text can't be read as SQL", hint="check quotes and comments") from error
+
+
+def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+    piece: list[Token] = []
+    for token in tokens:
+        if token.token_type == TokenType.SEMICOLON:
+            if piece:
+                yield piece
+            piece = []
+        else:
+            piece.append(token)
+    if piece:
+        yield piece
+
+
+def _statement(sql: str, tokens: list[Token], parameters: Parameters) -> Statement:
+    first = tokens[0].text.upper()
+    if first == "EXPLAIN":
+        return _explain(sql, tokens[1:], parameters)
+    if first == "SHOW":
+        return Show(_words(tokens[1:]).lower())
+    if first == "RESET":
+        name = _words(tokens[1:]).lower()
+        return Reset(None if name == "all" else name)
+    if first == "SET":
+        return _set(tokens[1:])
+    if first in ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"):
+        return Transaction({"START": "BEGIN", "END": "COMMIT", "ABORT": "ROLLBACK"}.get(first, first))
+    return _query(sql, tokens, parameters)
+
+
+def _words(tokens: list[Token]) -> str:
+    text = "".join(token.text for token in tokens)
+    if not text:
+        raise SyntaxRefusal("a setting is missing", hint="for example: SHOW noisegate.error")
+    return text
+
+
+def _set(tokens: list[Token]) -> Set:
+    """Read [SESSION | LOCAL] name { = | TO } value."""
+    if tokens and tokens[0].text.upper() in ("SESSION", "LOCAL"):
+        tokens = tokens[1:]
+    marks = [i for i, token in enumerate(tokens) if token.text.upper() in ("=", "TO")]
+    if not marks or not tokens[: marks[0]] or not tokens[marks[0] + 1 :]:
+        raise SyntaxRefusal("SET needs a name and a value", hint="for example: SET noisegate.error = 25")
+    return Set(_words(tokens[: marks[0]]).lower(), _words(tokens[marks[0] + 1 :]))
+
+
+def _explain(sql: str, tokens: list[Token], parameters: Parameters) -> Explain:
+    options: list[str] = []
+    if tokens and tokens[0].token_type == TokenType.L_PAREN:
+        end = next((i for i, t in enumerate(tokens) if t.token_type == TokenType.R_PAREN), len(tokens) - 1)
+        options, tokens = [token.text.upper() for token in tokens[1:end]], tokens[end + 1 :]
+    while tokens and tokens[0].text.upper() in ("ANALYZE", "VERBOSE"):
+        options.append(tokens.pop(0).text.upper())
+    if "ANALYZE" in options:
+        raise Unsupported(
+            "EXPLAIN ANALYZE would run the query and spend budget", hint="use EXPLAIN, which spends nothing"
+        )
+    if not tokens:
+        raise SyntaxRefusal("EXPLAIN needs a query", hint="for example: EXPLAIN SELECT count(*) FROM …")
+    return Explain(_query(sql, tokens, parameters), json="JSON" in options)
+
+
+def _query(sql: str, tokens: list[Token], parameters: Parameters) -> Query:
+    # What stands before the statement becomes blanks, so that places in the tree are places in the text.
+    text = " " * tokens[0].start + sql[tokens[0].start : tokens[-1].end + 1]
+    tree = _parse(text)
+    for node in tree.find_all(*WRITES):
+        raise Forbidden(
+            "the gate only reads: nothing can be written, locked or copied",
+            hint="ask with SELECT",
+            span=span(node),
+        )
+    if not isinstance(tree, exp.Query) or isinstance(tree, exp.Table):
+        raise Forbidden(
+            f"{tokens[0].text.upper()} is not allowed", hint="the gate answers SELECT, EXPLAIN, SET and SHOW"
+        )
+    return Query(_bound(tree, parameters), text.strip())
+
+
+def _parse(text: str) -> exp.Expr:
+    try:
+        tree = sqlglot.parse_one(text, read=DIALECT)
+    except SqlglotError as error:
+        raise _syntax(error, text) from None
+    except RecursionError:
+        raise SyntaxRefusal("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+    return tree
+
+
+def _syntax(error: SqlglotError, text: str) -> SyntaxRefusal:
+    details = (getattr(error, "errors", None) or [{}])[0]
+    word, hint = details.get("highlight"), "write it as PostgreSQL would read it"
+    if not word:
+        return SyntaxRefusal("syntax error", hint=hint)
+    # sqlglot counts lines from 1 and gives the column in which the word ends.
+    before = sum(len(line) for line in text.splitlines(keepends=True)[: details["line"] - 1])
+    end = before + details["col"] - 1
+    return SyntaxRefusal(f"syntax error at or near {word!r}", hint=hint, span=(end - len(word) + 1, end))
+
+
+def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
+    """Return the tree with placeholders replaced by literals: values, never text."""
+    named = parameters if isinstance(parameters, Mapping) else {}
+    rest = [] if parameters is None or isinstance(parameters, Mapping) else list(parameters)
+    given, used = len(rest), set[int]()
+    position = 0
+    for node in list(tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)):
+        if isinstance(node, exp.Parameter):
+            key: int | str = int(node.name) - 1 if node.name.isdigit() else node.name
+        elif node.this:
+            key = node.name
+        else:
+            key, position = position, position + 1
+        if isinstance(key, int):
+            used.add(key)
+        found = (rest[key] if key < given else _MISSING) if isinstance(key, int) else named.get(key, _MISSING)
+        if found is _MISSING:
+            raise BadValue(f"no value was given for parameter {_called(key)}", span=span(node))
+        node.replace(_literal(found))
+    if len(used) < given:
+        raise BadValue(f"{given} values were given for {len(used)} parameters")
+    return tree
+
+
+_MISSING = object()
+
+
+def _called(key: int | str) -> str:
+    return f"{key + 1}" if isinstance(key, int) else key
+
+
+def _literal(value: Any) -> exp.Expr:
+    """Return a value as a tree; a negative number in parentheses, so that no operator binds into it."""
+    if hasattr(value, "item") and not isinstance(value, bytes):  # numpy scalars
+        value = value.item()
+    if isinstance(value, float):
+        return exp.cast(exp.Literal.string(repr(value)), "double")
+    if isinstance(value, bool | int | str | Decimal | dt.datetime | dt.date | None):
+        node = exp.convert(value)
+        return exp.Paren(this=node) if isinstance(node, exp.Neg) else node
+    if isinstance(value, list | tuple):
+        return exp.Tuple(expressions=[_literal(item) for item in value])
+    raise BadValue(f"a parameter of type {type(value).__name__} can't be used", hint="use numbers, text, dates or NULL")
