@@ -1,0 +1,377 @@
+"""Linear measurements: which integer rows are released, what they cost on every cell, what they tell.
+
+A workload is put on *patterns*: places with the same coefficients are alike. All groups share one small
+problem (functionals on patterns), so that planning does not grow with the number of groups.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.fitness import fit
+from planner.costs import UNIT_BITS, Cost, simplified, to_units_down
+from planner.errors import TooLarge
+from planner.place import Placement
+from planner.workload import Floats, Workload
+from planner.workspace import Feature, Ints, Workspace
+
+Integers = NDArray[Any]
+"""Exact integers: dtype object (Python ints), or int64 where it surely fits."""
+
+MAX_BITS = 58
+PRECISION_BITS = 22
+"""Each functional's coefficient in the release has at least about this many significant bits."""
+
+MAX_FITTED = 96
+"""Up to so many functionals the strategy is optimised; beyond, each is measured on its own."""
+
+MAX_JOINT = 1024
+"""Up to so many functionals, overlapping grouping sets are measured together; beyond, each set on its own."""
+
+MAX_MEASURES = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A workload on patterns: what is asked, whatever the accuracy.
+
+    Place r belongs to group `group[r]` and pattern `pattern[r]`; functional f of a group is units[f] times
+    the sum over its places of E[f, pattern, :] times the features of the records there.
+    """
+
+    workspace: Workspace
+    features: tuple[Feature, ...]
+    cell: Ints
+    group: Ints
+    groups: int
+    pattern: Ints
+    low: Ints
+    high: Ints
+    E: Integers  # (F, S, Q)
+    units: Floats  # (F,)
+    roles: tuple[str, ...]
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "digest", self._digest())
+
+    def _digest(self) -> str:
+        state = hashlib.sha256(b"linear 1")
+        for axis in self.workspace.axes:
+            state.update(f"{axis.key}\\0".encode() + axis.atoms.tobytes())
+        state.update(repr((self.features, self.groups, self.E.shape, self.E.ravel().tolist())).encode())
+        for array in (self.cell, self.group, self.pattern, self.units):
+            state.update(array.tobytes())
+        return state.hexdigest()
+
+    @property
+    def points(self) -> tuple[Floats, Integers, Ints]:
+        """Return what one record can add: V (F, P) in units, phi (P, Q) doubled and the pattern of each point."""
+        lows, highs = _ranges_of(self.pattern, self.low, self.high, self.E.shape[1])
+        phi, pattern = corners(self.features, lows, highs)
+        V = np.einsum("fpq,pq->fp", self.E[:, pattern, :].astype(float), phi.astype(float)) / 2
+        return V, phi, pattern
+
+
+def question(work: Workload, sets: Sequence[int]) -> Question:
+    """Return the question of some grouping sets: one set shares its problem among groups, several are one problem."""
+    placement = work.placement
+    base = (
+        np.stack([f.coefficients for f in work.functionals])
+        if work.functionals
+        else np.zeros((0, len(placement.cell), 1))
+    )
+    roles = tuple(f.role for f in work.functionals)
+    single = len(sets) == 1
+    labels = [] if single else [placement.groups[s] for s in sets]
+    pattern, first = _patterns(base, labels)
+    coefficients = base[:, first, :]
+    group, groups = placement.groups[sets[0]], placement.group_counts[sets[0]]
+    if not single:
+        coefficients = _spread(coefficients, placement, sets, first)
+        roles = tuple(role for s in sets for _ in range(placement.group_counts[s]) for role in roles)
+        group, groups = np.zeros(len(placement.cell), dtype=np.int64), 1
+    reach = _reach(work, pattern, len(first))
+    rows = [integer_row(row, reach) for row in coefficients]
+    E = np.array([row for row, _ in rows], dtype=object).reshape(coefficients.shape)
+    units = np.array([unit for _, unit in rows])
+    return Question(
+        placement.workspace,
+        work.features,
+        placement.cell,
+        group,
+        groups,
+        pattern,
+        work.low,
+        work.high,
+        E,
+        units,
+        roles,
+    )
+
+
+def _spread(base: Floats, placement: Placement, sets: Sequence[int], first: Ints) -> Floats:
+    """Return the functionals of every group of every set, each on the patterns of its own places."""
+    total = sum(placement.group_counts[s] for s in sets) * len(base)
+    if total > MAX_JOINT or total * base[0].size > 2**24:
+        raise TooLarge(f"{total:,} answers in overlapping groups", hint="ask for fewer grouping sets at a time")
+    found = []
+    for s in sets:
+        member = placement.groups[s][first]
+        found += [row * (member == g)[:, None] for g in range(placement.group_counts[s]) for row in base]
+    return np.array(found).reshape(total, *base.shape[1:])
+
+
+def _patterns(base: Floats, labels: Sequence[Ints]) -> tuple[Ints, Ints]:
+    """Return the pattern of every place and the first place of every pattern: equal columns are merged."""
+    count = base.shape[1]
+    code = np.zeros(count, dtype=np.int64)
+    columns = [*labels, *(row[:, q] for row in base for q in range(base.shape[2]))]
+    for column in columns:
+        values, inverse = np.unique(column, return_inverse=True)
+        if len(values) > 1:
+            code = np.unique(code * len(values) + inverse, return_inverse=True)[1].astype(np.int64)
+    _, first, pattern = np.unique(code, return_index=True, return_inverse=True)
+    return pattern.astype(np.int64), first.astype(np.int64)
+
+
+def _ranges_of(pattern: Ints, low: Ints, high: Ints, count: int) -> tuple[Ints, Ints]:
+    """Return the widest range of each feature's grid index over the places of every pattern."""
+    lows = np.full((count, low.shape[1]), np.iinfo(np.int64).max)
+    highs = np.full((count, low.shape[1]), -1)
+    np.minimum.at(lows, pattern, low)
+    np.maximum.at(highs, pattern, high)
+    return lows, highs
+
+
+def _reach(work: Workload, pattern: Ints, count: int) -> Floats:
+    """Return the largest value of each feature at any place of every pattern, shape (S, Q)."""
+    _, highs = _ranges_of(pattern, work.low, work.high, count)
+    powers = np.array([power for _, power in work.features], dtype=float)
+    return np.column_stack([np.ones(count), np.maximum(highs, 0).astype(float) ** powers])
+
+
+def integer_row(row: Floats, reach: Floats) -> tuple[Integers, float]:
+    """Return integers and a unit with row = unit * integers: exactly for decimal coefficients, else to 2^-40.
+
+    Args:
+        row: coefficients, shape (S, Q).
+        reach: largest value of each feature, shape (S, Q); the rounding is relative to what a record can add.
+    """
+    size = float(np.abs(row).max(initial=0.0))
+    for digits, factor in itertools.product(range(8), (1, 2, 4)):
+        scaled = row * (factor * 10**digits)
+        near = np.rint(scaled)
+        if size * factor * 10**digits < 2**50 and np.all(
+            np.abs(scaled - near) <= 1e-9 * np.maximum(np.abs(near), 1e-3)
+        ):
+            return near.astype(np.int64).astype(object), 1.0 / (factor * 10**digits)
+    most = float(np.abs(row * reach).max())
+    unit = 2.0 ** (math.floor(math.log2(most)) - 40 - math.ceil(math.log2(float(reach.max()) + 1)))
+    exact = [[round(Fraction(float(value)) / Fraction(unit)) for value in values] for values in row]
+    return np.array(exact, dtype=object).reshape(row.shape), unit
+
+
+def corners(features: Sequence[Feature], low: Ints, high: Ints) -> tuple[Integers, Ints]:
+    """Return points whose convex hull holds whatever (1, u, u^2, …) a record can add: twice them, and their row.
+
+    A column with u alone has its two ends; with u^2 the three Bernstein points (lo, lo^2), ((lo + hi)/2, lo hi),
+    (hi, hi^2), between which the parabola lies. Several columns combine freely. |B phi|^2 is convex, so no
+    record costs more than the dearest corner.
+    """
+    columns = list(dict.fromkeys(column for column, _ in features))
+    if len(columns) > MAX_MEASURES:
+        raise TooLarge(
+            f"{len(columns)} measured columns, the limit is {MAX_MEASURES}", hint="ask about fewer at a time"
+        )
+    low, high = low.astype(object), high.astype(object)
+    choices = []
+    for column in columns:
+        powers = [i for i, (name, _) in enumerate(features) if name == column]
+        lo, hi = low[:, powers[0]], high[:, powers[0]]
+        ends = [(2 * lo, 2 * lo * lo), (2 * hi, 2 * hi * hi)]
+        if len(powers) == 2:
+            ends.append((lo + hi, 2 * lo * hi))
+        choices.append([dict(zip(powers, end, strict=False)) for end in ends])
+    points = []
+    for choice in itertools.product(*choices):
+        chosen = {index: value for part in choice for index, value in part.items()}
+        twos = np.full(len(low), 2, dtype=object)
+        points.append(np.stack([twos, *(chosen[i] for i in range(len(features)))], axis=1))
+    return np.concatenate(points), np.tile(np.arange(len(low)), len(points))
+
+
+# --- measurements ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """Integer rows B = K E with noise round(N(0, 4^bits)): what is run, in every group alike."""
+
+    K: Integers  # (r, F)
+    bits: int
+
+    def digest(self, question: Question) -> str:
+        text = repr((question.digest, self.bits, self.K.shape, self.K.ravel().tolist()))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def rows(self, question: Question) -> Integers:
+        """Return B, shape (r, S, Q), exact."""
+        F, S, Q = question.E.shape
+        return exact_product(self.K, question.E.reshape(F, S * Q)).reshape(-1, S, Q)
+
+
+def exact_product(left: Integers, right: Integers) -> Integers:
+    """Return left @ right in integers: through float64 where every partial sum is exact, else Python ints."""
+    bound = _largest(left) * _largest(right) * max(left.shape[1], 1)
+    if bound < 2**53:
+        product: Integers = np.rint(left.astype(float) @ right.astype(float)).astype(np.int64)
+        return product.astype(object)
+    return np.asarray(left.astype(object) @ right.astype(object))
+
+
+def _largest(array: Integers) -> int:
+    return max((abs(int(value)) for value in array.ravel()), default=0)
+
+
+def cheapest(question: Question, variances: Floats, *, slack: float = 1.0) -> Measurement:
+    """Return the measurement that tells every functional within its target variance, as cheaply as we can."""
+    active = _active(question)
+    V, _, _ = question.points
+    V, targets = V[active] * question.units[active, None], variances[active] * slack
+    K = fit(V, targets).K if len(active) <= MAX_FITTED else np.diag(1 / np.sqrt(targets))
+    return _quantised(K * question.units[active], active, len(question.units))
+
+
+def meeting(question: Question, variances: Floats) -> Measurement:
+    """Return a measurement whose variances, after rounding to integers, are all within the targets."""
+    if not len(_active(question)):
+        return Measurement(np.zeros((0, len(question.units)), dtype=object), 0)
+    slack = 1.0
+    for _ in range(6):
+        found = cheapest(question, variances, slack=slack)
+        reached = known(question, [found])
+        ratio = float((reached.variances / variances).max())
+        if ratio <= 1:
+            return found
+        slack *= (1 - 1e-6) / ratio
+    raise TooLarge("the accuracy asked for can't be reached on the grid of the noise", hint="ask for a larger error")
+
+
+def spending(question: Question, shape: Floats, *, rho: Fraction, rows_per_unit: int) -> tuple[Measurement, Floats]:
+    """Return the measurement that costs at most rho, with variances in proportion to `shape`, and those variances."""
+    if not len(_active(question)):
+        return meeting(question, shape), shape
+    allowed, scale = max(to_units_down(rho), 1), 1.0
+    for attempt in range(12):
+        found = cheapest(question, shape * scale)
+        asked = cost(question, found, rows_per_unit=rows_per_unit).highest
+        if attempt and asked <= allowed:
+            return found, known(question, [found]).variances
+        scale *= asked / allowed * (1 + 1e-7)
+    raise TooLarge("so little budget can't be spent on the grid of the noise", hint="set a larger noisegate.rho")
+
+
+def _active(question: Question) -> Ints:
+    """Return the functionals that are not zero everywhere: the others are known to be 0."""
+    return np.flatnonzero([any(value for value in row.ravel()) for row in question.E])
+
+
+def _quantised(K: Floats, active: Ints, count: int) -> Measurement:
+    """Return K on the grid 2^-bits, away from zero, with zero columns for what is not measured."""
+    least = float(np.abs(K).max(axis=0).min())
+    bits = min(max(math.ceil(PRECISION_BITS - math.log2(least)), 0), MAX_BITS)
+    scaled = np.ldexp(K, bits)
+    whole = np.sign(scaled) * np.ceil(np.abs(scaled) * (1 - 1e-12))
+    full = np.zeros((len(K), count), dtype=object)
+    full[:, active] = [[int(value) for value in row] for row in whole]
+    return Measurement(full, bits)
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What a stack of measurements of one question tells: estimates are L y, their covariance L L^T (noise 1)."""
+
+    L: Floats  # (F, r), for y in units of the noise
+    covariance: Floats  # (F, F)
+
+    @property
+    def variances(self) -> Floats:
+        return np.diag(self.covariance)
+
+
+def known(question: Question, measurements: Sequence[Measurement]) -> Known:
+    """Return the best linear unbiased reconstruction of all functionals from the measurements together.
+
+    Where a functional is not determined by them its variance is infinite.
+    """
+    V, _, _ = question.points
+    if not measurements:
+        rows = np.zeros((0, len(V)))
+    else:
+        rows = np.vstack([np.ldexp(m.K.astype(float), -m.bits) for m in measurements])
+    scale = np.abs(V).max(axis=1, initial=0.0)
+    scale = np.where(scale > 0, scale, 1.0)
+    target = V / scale[:, None]
+    B = (rows * scale) @ target
+    norms = np.linalg.norm(B, axis=1)
+    keep = norms > 0
+    B = B[keep] / norms[keep, None]
+    # Weighted least squares: rows of B were scaled to length 1, so their noise has deviation 1 / norms.
+    G = B * norms[keep, None]
+    L = target @ np.linalg.pinv(G, rcond=1e-11) if G.size else np.zeros((len(V), 0))
+    missing = np.abs(L @ G - target).max(axis=1, initial=0.0) > 1e-6
+    full = np.zeros((len(V), len(rows)))
+    full[:, keep] = L
+    full *= (question.units * scale)[:, None]
+    covariance = full @ full.T
+    covariance[missing, :] = covariance[:, missing] = 0.0
+    covariance[missing, missing] = np.inf
+    return Known(full, covariance)
+
+
+def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) -> Cost:
+    """Return what the measurement costs on every cell, in units, rounded up: k^2 |B phi|^2 / 2 at the dearest corner.
+
+    Guarantee: for tables that differ by one unit (at most k rows) the release has Rényi divergence of order
+    alpha at most alpha times the sum over the unit's rows of their cells' cost, divided by k.
+    """
+    B = measurement.rows(question)
+    ranges = np.column_stack([question.pattern, question.low, question.high])
+    kinds, kind = np.unique(ranges, axis=0, return_inverse=True)
+    width = len(question.features)
+    low, high = kinds[:, 1 : 1 + width], kinds[:, 1 + width :]
+    worst = np.zeros(len(kinds), dtype=object)
+    phi, row = corners(question.features, low, high)
+    for start in range(0, len(row), len(kinds) or 1):
+        part = slice(start, start + len(kinds))
+        reach = (B[:, kinds[row[part], 0], :] * phi[None, part, :]).sum(axis=2)
+        worst = np.maximum(worst, (reach * reach).sum(axis=0))
+    scale, down = rows_per_unit**2 << UNIT_BITS, 8 * 4**measurement.bits
+    units = np.array([-((-int(value) * scale) // down) for value in worst], dtype=np.int64)
+    return on_cells(question, units[kind.ravel()] if len(kinds) else np.zeros(0, dtype=np.int64))
+
+
+def on_cells(question: Question, at_places: Ints) -> Cost:
+    """Return the cost on cells of costs at places; a cell with several places in a group pays for their sum's square.
+
+    |a + b|^2 <= 2 (|a|^2 + |b|^2): n places of a cell in one group cost at most n times the sum of their costs,
+    places in different groups are different outputs and add up.
+    """
+    cells = question.workspace.cells
+    pair = question.cell * max(question.groups, 1) + question.group
+    _, inverse, times = np.unique(pair, return_inverse=True, return_counts=True)
+    values = np.zeros(cells, dtype=np.int64)
+    np.add.at(values, question.cell, at_places * times[inverse.ravel()])
+    axes = question.workspace.axes
+    shape = question.workspace.shape
+    return simplified(Cost(tuple(a.key for a in axes), tuple(a.atoms for a in axes), values.reshape(shape)))
