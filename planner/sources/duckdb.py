@@ -1,0 +1,317 @@
+"""Protected files read by DuckDB: compares columns with public constants, clips, counts and sums; nothing else.
+
+Each column reaches SQL as its index on the public domain. Nothing that an analyst wrote is in these queries.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import duckdb
+import numpy as np
+from sqlglot import exp
+
+from planner.domain import Domain
+from planner.errors import SourceFailed
+from planner.policy import Table
+from planner.workspace import Axis, Feature, Ints, Workspace
+
+SMALL_DOMAIN = 128
+"""Columns with at most so many values are grouped by value, whatever the query, so that the vector serves again."""
+
+FEW_RUNS = 32
+"""Larger columns are cut into atoms inside the engine when the atoms make at most so many ranges."""
+
+SEED = "noisegate"
+"""Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
+
+INTEGER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts (and sums of grid indices) of the rows in each occupied combination of codes.
+
+    `partitions[j]` maps the domain cells of column j to its codes. Holds protected data: see planner.measure.
+    """
+
+    columns: tuple[str, ...]
+    partitions: tuple[Ints, ...]
+    features: tuple[Feature, ...]
+    codes: Ints  # (n, columns)
+    sums: np.ndarray[Any, Any]  # (n, 1 + features), int64 or Python ints
+
+
+def literal(value: object) -> str:
+    return exp.convert(value).sql("duckdb")
+
+
+def quoted(name: str) -> str:
+    return exp.to_identifier(name, quoted=True).sql("duckdb")
+
+
+def attach(connection: duckdb.DuckDBPyConnection, table: Table, *, text: bool = False) -> str:
+    """Return the FROM item that reads a table's file, attaching a database file first.
+
+    Args:
+        text: read CSV fields as text, so that no value can make a read fail.
+    """
+    path = re.sub(r"[*?\[]", lambda found: f"[{found[0]}]", str(table.file))
+    if path.endswith(".parquet"):
+        return f"read_parquet({literal(path)})"
+    if path.endswith(".csv"):
+        options = "header=true, all_varchar=true, ignore_errors=true" if text else "header=true"
+        return f"read_csv({literal(path)}, {options})"
+    name = f"__file_{table.name}"
+    connection.execute(f"ATTACH {literal(str(table.file))} AS {quoted(name)} (READ_ONLY)")
+    return ".".join([quoted(name), *map(quoted, (table.inner or "").split("."))])
+
+
+class DuckdbSource:
+    """One protected table in a file."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._lock = threading.Lock()
+        try:
+            self._connection = duckdb.connect(config={"python_enable_replacements": False})
+            self._connection.execute("SET TimeZone='UTC'")
+            self._from = attach(self._connection, table, text=True)
+            described = self._connection.execute(f"DESCRIBE SELECT * FROM {self._from}").fetchall()
+        except duckdb.Error:
+            raise SourceFailed(f"the source of table {table.name} can't be opened") from None
+        self._types = {row[0]: row[1] for row in described}
+        missing = [name for name in table.columns if name not in self._types]
+        if missing:
+            raise SourceFailed(
+                f"the source of table {table.name} has no column {', '.join(missing)}",
+                hint="correct the column names in the policy",
+            )
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the file is replaced or written."""
+        try:
+            status = self.table.file.stat()
+        except OSError:
+            raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
+        return f"{status.st_size}:{status.st_mtime_ns}"
+
+    def tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
+        """Return the counts and sums on a partition at least as fine as the axes."""
+        modes = [_code(axis, self._types) for axis in axes]
+        codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
+        columns = list(dict.fromkeys(column for column, _ in features))
+        indices = [f"{index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)]
+        touched = {axis.column for axis in axes}
+        inner = f"SELECT {', '.join([*codes, *indices]) or '1'} FROM {self._rows(touched)}"
+        sums = [f"COALESCE(sum({_power(f'u{columns.index(c)}', p)}), 0)" for c, p in features]
+        keys = "".join(f", c{j}" for j in range(len(axes)))
+        grouping = f" GROUP BY {keys[2:]}" if keys else ""
+        totals = "".join(f", {total} AS s{i}" for i, total in enumerate(sums))
+        counted = f"SELECT count(*) AS n{totals}{keys} FROM ({inner}){grouping}"
+        with self._lock:
+            fetched = self._fetch(self._translated(counted, axes, modes), exact=bool(features))
+        n = len(fetched["n"])
+        matrix = np.stack([fetched[f"i{j}"] for j in range(len(axes))], axis=1) if axes else np.zeros((n, 0))
+        values = np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(sums)))], axis=1)
+        return Tally(
+            tuple(axis.column for axis in axes),
+            tuple(mode.partition for mode in modes),
+            tuple(features),
+            matrix.astype(np.int64),
+            values,
+        )
+
+    def units(self, workspace: Workspace, *, cell: Ints, group: Ints, groups: int) -> Ints:
+        """Return the number of different units in each group, a group being a set of cells."""
+        axes, unit = workspace.axes, quoted(self.table.unit or "")
+        parts, joins, number = [f"{unit} AS u"], [], ["0"]
+        pairs = np.unique(np.stack([cell, group], axis=1), axis=0)
+        with self._lock:
+            for j, (axis, stride) in enumerate(zip(axes, workspace.strides, strict=True)):
+                parts.append(f"{index(axis.column, axis.domain, self._types)} AS i{j}")
+                self._connection.register(f"atoms{j}", {"i": np.arange(len(axis.atoms)), "a": axis.atoms})
+                joins.append(f" JOIN atoms{j} ON r.i{j} = atoms{j}.i")
+                number.append(f"atoms{j}.a * {stride}")
+            self._connection.register("places", {"cell": pairs[:, 0], "g": pairs[:, 1]})
+            rows = f"(SELECT {', '.join(parts)} FROM {self._rows(set())}) AS r{''.join(joins)}"
+            query = (
+                f"SELECT g, count(DISTINCT u) AS n FROM (SELECT u, {' + '.join(number)} AS cell FROM {rows}) AS t "
+                "JOIN places USING (cell) GROUP BY g"
+            )
+            fetched = self._fetch(query)
+        counts = np.zeros(groups, dtype=np.int64)
+        counts[fetched["g"].astype(np.int64)] = fetched["n"].astype(np.int64)
+        return counts
+
+    def _domain(self, column: str) -> Domain:
+        domain = self.table.columns[column].domain
+        assert domain is not None
+        return domain
+
+    def _rows(self, touched: set[str]) -> str:
+        """Return the FROM item of the rows that count: inside the domain, at most k a unit.
+
+        Columns in `touched` are left out of the filter: their outside rows are dropped when codes are matched.
+        """
+        limited = self.table.unit is not None
+        tests = [
+            test
+            for column in self.table.columns.values()
+            if column.domain is not None and (limited or column.name not in touched)
+            if (test := _inside(column.name, column.domain, self._types))
+        ]
+        if not limited:
+            return f"(SELECT * FROM {self._from}{_where(tests)})"
+        unit = quoted(self.table.unit or "")
+        tests.append(f"{unit} IS NOT NULL")
+        kept = f"SELECT *{self._position()} FROM {self._from}"
+        place = quoted(self.table.row_key) if self.table.row_key else "__ordinal"
+        if not self.table.row_key:
+            kept = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({kept})"
+        order = f"md5(concat_ws('|', '{SEED}', CAST({unit} AS VARCHAR), CAST({place} AS VARCHAR)))"
+        numbered = (
+            f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS __n FROM ({kept}){_where(tests)}"
+        )
+        return f"(SELECT * FROM ({numbered}) WHERE __n <= {self.table.max_rows_per_unit})"
+
+    def _position(self) -> str:
+        """Return the SQL of a row's place in the file: among the rows of one unit it depends on them alone."""
+        if self.table.row_key:
+            return ""
+        return ", rowid AS __position" if self.table.inner else ", row_number() OVER () AS __position"
+
+    def _translated(self, counted: str, axes: Sequence[Axis], modes: Sequence[_Code]) -> str:
+        """Return the query that turns codes that are values into indices, and drops what is outside."""
+        columns, joins, tests = [], [], []
+        for j, (axis, mode) in enumerate(zip(axes, modes, strict=True)):
+            found = f"c{j}"
+            if mode.labels is not None:
+                values = ", ".join(f"({literal(label)}, {i})" for i, label in enumerate(mode.labels))
+                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
+                found = f"d{j}.i"
+                if axis.domain.other is not None:
+                    found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(mode.labels)} END)"
+                if axis.domain.nullable:
+                    found = f"CASE WHEN c{j} IS NULL THEN {axis.domain.size} ELSE {found} END"
+            columns.append(f", {found} AS i{j}")
+            tests.append(f"i{j} IS NOT NULL")
+        return f"SELECT * FROM (SELECT t.*{''.join(columns)} FROM ({counted}) AS t{''.join(joins)}){_where(tests)}"
+
+    def _fetch(self, query: str, *, exact: bool = False) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the result as arrays; `exact` keeps sums as Python integers, which may pass 64 bits."""
+        try:
+            result = self._connection.execute(query)
+            if not exact:
+                return {name: np.ma.getdata(values) for name, values in result.fetchnumpy().items()}
+            names = [entry[0] for entry in result.description or ()]
+            rows = result.fetchall()
+        except duckdb.Error:
+            # The engine's text may hold protected values: it stays here.
+            raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
+        table = np.empty((len(rows), len(names)), dtype=object)
+        table[:] = rows if rows else table
+        return {name: table[:, i] for i, name in enumerate(names)}
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+@dataclass(frozen=True, eq=False)
+class _Code:
+    """How one axis is grouped: by SQL whose value is a code, or (labels given) the value itself."""
+
+    sql: str
+    partition: Ints
+    labels: tuple[object, ...] | None = None
+
+
+def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
+    domain, whole = axis.domain, np.arange(axis.domain.cells)
+    if not domain.ordered:
+        return _Code(value(axis.column, domain, types), whole, domain.values)
+    found = index(axis.column, domain, types)
+    starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
+    if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
+        return _Code(found, whole)
+    atoms = axis.atoms[starts]
+    steps = "".join(f" WHEN {found} < {end} THEN {atom}" for end, atom in zip(starts[1:], atoms, strict=False))
+    null = f" WHEN {found} IS NULL THEN {axis.atoms[-1]}" if domain.nullable else f" WHEN {found} IS NULL THEN NULL"
+    return _Code(f"CASE{null}{steps} ELSE {atoms[-1]} END", axis.atoms)
+
+
+def value(column: str, domain: Domain, types: Mapping[str, str]) -> str:
+    """Return a column in the type of its domain: NULL where it can't be read as that, never an error."""
+    name, found = quoted(column), types[column]
+    match domain.type:
+        case "integer" if INTEGER_TYPES.match(found):
+            return name
+        case "integer" | "float":
+            number = name if found == "DOUBLE" else f"TRY_CAST({name} AS DOUBLE)"
+            return f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
+        case "timestamp" if found == "TIMESTAMP WITH TIME ZONE":
+            return f"timezone('UTC', {name})"
+    return name if found == domain.duckdb_type else f"TRY_CAST({name} AS {domain.duckdb_type})"
+
+
+def index(column: str, domain: Domain, types: Mapping[str, str]) -> str:
+    """Return the SQL of a column's index on its domain: clipped (ranges) or matched (lists); NULL has the last."""
+    found = value(column, domain, types)
+    if not domain.ordered:
+        cases = "".join(f" WHEN {literal(label)} THEN {i}" for i, label in enumerate(domain.values or ()))
+        other = "NULL" if domain.other is None else f"CASE WHEN {found} IS NOT NULL THEN {len(domain.values or ())} END"
+        number = f"CASE {found}{cases} ELSE {other} END"
+    else:
+        number = _grid_index(found, domain)
+    if domain.nullable:
+        return (
+            f"COALESCE({number}, {domain.size})"
+            if domain.ordered
+            else f"CASE WHEN {found} IS NULL THEN {domain.size} ELSE {number} END"
+        )
+    return number
+
+
+def _grid_index(found: str, domain: Domain) -> str:
+    low, high, step = domain.low, domain.high, domain.step
+    match domain.type:
+        case "integer":
+            clipped = f"least(greatest({found}, {low}), {high})"
+            wide = "HUGEINT" if isinstance(high, int) and isinstance(low, int) and high - low >= 2**62 else "BIGINT"
+            offset = f"CAST({clipped} AS {wide}) - {low}" if low else f"CAST({clipped} AS {wide})"
+            return f"({offset})" if step == 1 else f"(({offset}) // {step})"
+        case "float":
+            clipped = f"least(greatest({found}, {low}::DOUBLE), {high}::DOUBLE)"
+            return (
+                f"least(CAST(floor(({clipped} - {low}::DOUBLE) / {step}::DOUBLE + 0.5) AS BIGINT), {domain.size - 1})"
+            )
+        case "date":
+            clipped = f"least(greatest({found}, DATE '{low}'), DATE '{high}')"
+            return f"(({clipped} - DATE '{low}') // {step})"
+    assert isinstance(step, dt.timedelta)
+    clipped = f"least(greatest({found}, TIMESTAMP '{low}'), TIMESTAMP '{high}')"
+    width = step // dt.timedelta(microseconds=1)
+    return f"((epoch_us({clipped}) - epoch_us(TIMESTAMP '{low}')) // {width})"
+
+
+def _inside(column: str, domain: Domain, types: Mapping[str, str]) -> str | None:
+    """Return the test that a row is inside this column's domain, or None if every row is."""
+    found = value(column, domain, types)
+    if domain.ordered or domain.other is not None:
+        return None if domain.nullable else f"{found} IS NOT NULL"
+    listed = f"{found} IN ({', '.join(literal(label) for label in domain.values or ())})"
+    return f"({found} IS NULL OR {listed})" if domain.nullable else listed
+
+
+def _power(name: str, power: int) -> str:
+    wide = f"CAST({name} AS HUGEINT)"
+    return wide if power == 1 else f"{wide} * {wide}"
+
+
+def _where(tests: Sequence[str]) -> str:
+    return f" WHERE {' AND '.join(tests)}" if tests else ""

@@ -1,0 +1,156 @@
+"""The tables of the schema noisegate: budget, accounts, releases, queries and domains, as they are now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mechanisms.accounting import gaussian_epsilon, rho_to_epsilon
+from planner.costs import rho_of
+from planner.sandbox import Workbench, quoted
+
+if TYPE_CHECKING:
+    from planner.gate import Gate
+
+SCHEMA = "noisegate"
+
+Row = tuple[Any, ...]
+
+TYPES: dict[str, dict[str, str]] = {
+    "noisegate.budget": {
+        "population": "VARCHAR",
+        "rho_total": "DOUBLE",
+        "rho_spent": "DOUBLE",
+        "epsilon_total": "DOUBLE",
+        "epsilon_spent": "DOUBLE",
+        "epsilon_spent_gaussian": "DOUBLE",
+        "delta": "DOUBLE",
+    },
+    "noisegate.accounts": {
+        "population": "VARCHAR",
+        "analyst": "VARCHAR",
+        "share": "DOUBLE",
+        "rho_total": "DOUBLE",
+        "rho_spent": "DOUBLE",
+        "epsilon_total": "DOUBLE",
+        "epsilon_spent": "DOUBLE",
+        "delta": "DOUBLE",
+    },
+    "noisegate.releases": {
+        "id": "BIGINT",
+        "table": "VARCHAR",
+        "version": "BIGINT",
+        "kind": "VARCHAR",
+        "analyst": "VARCHAR",
+        "rho": "DOUBLE",
+        "created": "VARCHAR",
+        "sql": "VARCHAR",
+    },
+    "noisegate.queries": {
+        "first_release": "BIGINT",
+        "analyst": "VARCHAR",
+        "sql": "VARCHAR",
+        "releases": "BIGINT",
+        "rho": "DOUBLE",
+        "asked": "VARCHAR",
+    },
+    "noisegate.domains": {
+        "table": "VARCHAR",
+        "column": "VARCHAR",
+        "type": "VARCHAR",
+        "domain": "VARCHAR",
+        "values": "BIGINT",
+        "nullable": "BOOLEAN",
+        "measure": "BOOLEAN",
+    },
+}
+
+
+def make(table: str, name: str, gate: Gate, bench: Workbench) -> None:
+    """Create the system table `table` in the workbench under the given name."""
+    rows, types = list(MAKERS[table](gate)), TYPES[f"{SCHEMA}.{table}"]
+    arrays = {column: _array([row[i] for row in rows], kind) for i, (column, kind) in enumerate(types.items())}
+    bench.register(f"{name}_arrays", arrays)
+    casts = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())
+    bench.run(f"CREATE TEMP VIEW {name} AS SELECT {casts} FROM {name}_arrays")
+
+
+def _array(values: list[Any], kind: str) -> np.ndarray[Any, Any]:
+    if kind == "DOUBLE":
+        missing = [value is None for value in values]
+        return np.ma.array([0.0 if value is None else float(value) for value in values], mask=missing, dtype=float)
+    return np.array(values, dtype={"BIGINT": np.int64, "BOOLEAN": bool}.get(kind, object))
+
+
+def populations(gate: Gate) -> list[str]:
+    declared = [table.population for table in gate.policy.tables.values() if table.kind == "protected"]
+    return sorted({*declared, *gate.ledger.populations()})
+
+
+def _budget(gate: Gate) -> Iterator[Row]:
+    epsilon, delta = gate.policy.budget.epsilon, gate.policy.budget.delta
+    for population in populations(gate):
+        spent = rho_of(gate.ledger.spent(population))
+        gaussian = gaussian_epsilon(spent, delta) if gate.ledger.only_gaussian(population) else None
+        yield population, gate.cap, spent, epsilon, rho_to_epsilon(spent, delta), gaussian, delta
+
+
+def _accounts(gate: Gate) -> Iterator[Row]:
+    delta = gate.policy.budget.delta
+    for population in populations(gate):
+        for analyst in gate.policy.analysts.values():
+            cap: Fraction = gate.cap * analyst.share
+            spent = rho_of(gate.ledger.account_spent(population, analyst.name))
+            epsilons = rho_to_epsilon(cap, delta), rho_to_epsilon(spent, delta)
+            yield population, analyst.name, analyst.share, cap, spent, *epsilons, delta
+
+
+def _releases(gate: Gate) -> Iterator[Row]:
+    for r in gate.ledger.releases():
+        yield r.id, r.table, r.version, r.kind, r.analyst, rho_of(r.cost.highest), r.created, r.sql
+
+
+def _queries(gate: Gate) -> Iterator[Row]:
+    """One row for each question that was paid for: the releases of one statement stand in a row."""
+    current: list[Any] = []
+    for r in gate.ledger.releases():
+        if current and (current[0].analyst, current[0].sql) != (r.analyst, r.sql):
+            yield _query(current)
+            current = []
+        current.append(r)
+    if current:
+        yield _query(current)
+
+
+def _query(releases: list[Any]) -> Row:
+    first = releases[0]
+    total = sum((rho_of(r.cost.highest) for r in releases), Fraction(0))
+    return first.id, first.analyst, first.sql, len(releases), total, first.created
+
+
+def _domains(gate: Gate) -> Iterator[Row]:
+    for table in gate.policy.tables.values():
+        for column in table.columns.values():
+            domain = column.domain
+            if not column.hidden and domain is not None:
+                yield (
+                    table.name,
+                    column.name,
+                    domain.type,
+                    domain.describe(),
+                    domain.size,
+                    domain.nullable,
+                    column.measure,
+                )
+
+
+MAKERS: dict[str, Callable[[Gate], Iterator[Row]]] = {
+    "budget": _budget,
+    "accounts": _accounts,
+    "releases": _releases,
+    "queries": _queries,
+    "domains": _domains,
+}
