@@ -43,6 +43,8 @@ class Release(Draft):
 
     id: int
     created: str
+    replayed: bool = field(default=False, compare=False)
+    """Whether it was stored before, under the key of a draft that was thrown away."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from planner.accounts import Release
 from planner.compile import Aggregate
-from planner.plan import DistinctTask, LinearTask, Part, QuantileTask, Task, decode
+from planner.plan import DistinctTask, LinearTask, Part, QuantileTask, decode
 from planner.sandbox import Workbench
 from planner.workload import Floats, Recipe
 
@@ -59,7 +59,7 @@ def make_relation(part: Part, releases: Mapping[str, Sequence[Release]], bench: 
         pieces.append(
             f"SELECT {', '.join(selected)} FROM {part.placement.keys[s]} AS k JOIN {name} AS c USING (g){joins}"
         )
-    bench.run(f"CREATE TEMP TABLE {part.measured.name} AS {' UNION ALL BY NAME '.join(pieces)}")
+    bench.run(f"CREATE OR REPLACE TEMP TABLE {part.measured.name} AS {' UNION ALL BY NAME '.join(pieces)}")
 
 
 def _key(part: Part, number: int, keys: Sequence[int]) -> str:
@@ -220,6 +220,6 @@ def _quantile(task: QuantileTask, releases: Sequence[Release]) -> tuple[Columns,
     return columns, joins
 
 
-def empty_releases(tasks: Sequence[Task]) -> dict[str, tuple[Release, ...]]:
-    """Return what is known before anything is measured: for types and names only."""
-    return {task.key: () for task in tasks}
+def nothing(part: Part) -> dict[str, tuple[Release, ...]]:
+    """Return what is known before anything is measured: it makes a relation of the right types."""
+    return {task.key: () for task in part.tasks}

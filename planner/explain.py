@@ -26,17 +26,19 @@ LABEL = 17
 class Explanation:
     """The price of a query before it is paid.
 
-    rho: what the dearest cell would newly pay; rho_after: what the population would have spent then.
+    rho: what the dearest cell would newly pay; rho_before, rho_after: what the population has and would have spent.
     path: exact (no protected table), free (known already) or direct (newly measured).
     errors: half-width at the session's confidence for each output column; None where it depends on the answer.
     """
 
     rho: Fraction
+    rho_before: Fraction
     rho_after: Fraction
     path: str
     errors: dict[str, float | None]
     lines: tuple[str, ...]
     budget: Fraction
+    account_before: Fraction
     account_after: Fraction
     account: Fraction
     confidence: float
@@ -44,7 +46,7 @@ class Explanation:
     quotes: tuple[Quote, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        numbers = ("rho", "rho_after", "budget", "account_after", "account")
+        numbers = ("rho", "rho_before", "rho_after", "budget", "account_before", "account_after", "account")
         found: dict[str, Any] = {name: float(getattr(self, name)) for name in numbers}
         return found | {
             "path": self.path,
@@ -58,16 +60,19 @@ class Explanation:
 def explanation(plan: Plan, *, settings: Settings, rho: Fraction, quotes: Sequence[Quote], caps: Caps) -> Explanation:
     """Return the explanation of a plan, given what the ledger says of its charges."""
     path = "exact" if not plan.parts else "direct" if plan.paid else "free"
-    after = rho_of(max((quote.after for quote in quotes), default=0))
-    account_after = rho_of(max((quote.account_after for quote in quotes), default=0))
+    tightest = max(quotes, key=lambda quote: quote.after, default=None)
+    spent = (tightest.spent, tightest.after, tightest.account_spent, tightest.account_after) if tightest else (0,) * 4
+    before, after, account_before, account_after = map(rho_of, spent)
     known = sorted({release.id for part in plan.parts for task in part.tasks for release in task.history})
     found = Explanation(
         rho,
+        before,
         after,
         path,
         _errors(plan, settings),
         (),
         rho_of(caps.population),
+        account_before,
         account_after,
         rho_of(caps.account),
         settings.confidence,
@@ -135,8 +140,8 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
         yield _line("cost", "nothing: already known")
     else:
         yield _line("cost", f"ρ {float(found.rho):.3g} on the dearest cell")
-    yield _line("budget", _used(found.rho_after - found.rho, found.rho_after, found.budget))
-    yield _line("your account", _used(found.account_after - found.rho, found.account_after, found.account))
+    yield _line("budget", _used(found.rho_before, found.rho_after, found.budget))
+    yield _line("your account", _used(found.account_before, found.account_after, found.account))
 
 
 def _line(label: str, text: str) -> str:

@@ -5,14 +5,18 @@ compile, place, recall, plan; then measure, commit, answer. Nothing leaves befor
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from sqlglot import exp
 
 from planner import answer, explain, statement, system
@@ -23,7 +27,7 @@ from planner.errors import Forbidden, TooDear, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
-from planner.plan import Plan, Planner
+from planner.plan import Plan, Planner, Prepared, prepare
 from planner.policy import Policy, budget_cap, load
 from planner.result import Interval, OutputColumn, Result, single_column
 from planner.sandbox import Sandbox, Workbench
@@ -31,6 +35,18 @@ from planner.settings import Settings
 from planner.statement import Parameters
 
 Step = Callable[[str], None]
+
+KEPT_QUERIES = 32
+"""How many queries stay compiled and placed for the next time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A query compiled and placed in a workbench of its own; nothing in it depends on settings or history."""
+
+    compiled: Compiled
+    parts: tuple[Prepared, ...]
+    bench: Workbench
 
 
 class Gate:
@@ -42,6 +58,8 @@ class Gate:
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
+        self._ready: OrderedDict[str, Ready] = OrderedDict()
+        self._lock = threading.Lock()
         types = {name: self._types(name) for name in policy.tables}
         views = {name: self._view(sql) for name, sql in policy.views.items()}
         self.catalog = Catalog(protected, types | system.TYPES, views)
@@ -79,6 +97,27 @@ class Gate:
             who = f"there is no analyst {analyst}" if analyst else "an analyst is needed"
             raise UnknownAnalyst(who, hint=f"the policy has: {', '.join(names)}")
         return Session(self, analyst)
+
+    @contextmanager
+    def prepared(self, query: statement.Query) -> Iterator[Ready]:
+        """Yield a query ready to be planned; kept for the next time it is asked, as EXPLAIN or to be answered."""
+        with self._lock:
+            ready = self._ready.pop(query.key, None) if query.key is not None else None
+        if ready is None:
+            self.sandbox.check_functions(query.tree)
+            compiled = compile_query(query.tree, self.catalog)
+            bench = self.sandbox.workbench()
+            parts = tuple(prepare(measured, self.sandbox, bench) for measured in compiled.measured)
+            ready = Ready(compiled, parts, bench)
+        yield ready
+        if query.key is not None:
+            self._keep(query.key, ready)
+
+    def _keep(self, key: str, ready: Ready) -> None:
+        with self._lock:
+            self._ready[key] = ready
+            while len(self._ready) > KEPT_QUERIES:
+                self._ready.popitem(last=False)
 
     def caps(self, analyst: str) -> Caps:
         """Return what the whole population and this analyst may spend, in units."""
@@ -146,25 +185,36 @@ class Session:
                 return (OutputColumn("QUERY PLAN", "VARCHAR"),)
             if not isinstance(found, statement.Query):
                 return ()
-            with self.gate.sandbox.session() as bench:
-                plan = self._plan(found, bench)
-                for part in plan.parts:
-                    answer.make_relation(part, answer.empty_releases(part.tasks), bench, z=self.settings.z)
-                self._add_system(plan.compiled, bench)
-                types = bench.types(_text(plan.compiled.post))
-            return _columns(plan.compiled, [kind for _, kind in types])
+            with self.gate.prepared(found) as ready:
+                return self._columns(ready, self._plan(ready))
 
     # The way of a query.
 
-    def _plan(self, query: statement.Query, bench: Workbench) -> Plan:
-        compiled = compile_query(query.tree, self.gate.catalog)
-        self.gate.sandbox.check_functions(compiled.post)
-        planner = Planner(self.gate.sandbox, bench, self.gate.ledger, self.gate.meters, self.settings)
-        return planner.plan(compiled)
+    def _plan(self, ready: Ready) -> Plan:
+        planner = Planner(self.gate.ledger, self.gate.meters, self.settings)
+        return planner.plan(ready.compiled, ready.parts)
+
+    def _columns(self, ready: Ready, plan: Plan) -> tuple[OutputColumn, ...]:
+        """Return the output columns, from relations that have the right types and no rows yet."""
+        for part in plan.parts:
+            answer.make_relation(part, answer.nothing(part), ready.bench, z=self.settings.z)
+        types = ready.bench.types(self._post(ready))
+        names = ready.compiled.names
+        return tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
+
+    def _post(self, ready: Ready) -> str:
+        """Return the SQL of the post-processing, after making the system tables that it reads."""
+        post = ready.compiled.post.copy()
+        for table in list(post.find_all(exp.Table)):
+            if table.db == system.SCHEMA:
+                name = f"__system_{table.name}"
+                system.make(table.name, name, self.gate, ready.bench)
+                table.replace(exp.to_table(name).as_(table.alias or table.name, quoted=True))
+        return post.sql("duckdb")
 
     def _explained(self, query: statement.Query) -> Explanation:
-        with self.gate.sandbox.session() as bench:
-            return self._explanation(self._plan(query, bench))
+        with self.gate.prepared(query) as ready:
+            return self._explanation(self._plan(ready))
 
     def _explain(self, query: statement.Query, *, as_json: bool) -> Result:
         found = self._explained(query)
@@ -174,29 +224,26 @@ class Session:
     def _explanation(self, plan: Plan) -> Explanation:
         gate, caps = self.gate, self.gate.caps(self.analyst)
         charges = [Charge(gate.policy.tables[t.table].population, t.table, t.cost) for t in plan.paid if t.cost]
-        quotes = gate.ledger.quote(charges, analyst=self.analyst)
-        rho = sum((self._dearest(charges, table) for table in {charge.table for charge in charges}), Fraction(0))
-        return explain.explanation(plan, settings=self.settings, rho=rho, quotes=quotes, caps=caps)
-
-    @staticmethod
-    def _dearest(charges: Sequence[Charge], table: str) -> Fraction:
-        return rho_of(dearest(charge.cost for charge in charges if charge.table == table))
+        populations = [part.measured.table.population for part in plan.parts]
+        quotes = gate.ledger.quote(charges, populations=populations, analyst=self.analyst)
+        return explain.explanation(plan, settings=self.settings, rho=_dearest(charges), quotes=quotes, caps=caps)
 
     def _query(self, query: statement.Query, step: Step) -> Result:
-        with self.gate.sandbox.session() as bench:
-            step("planning")
-            plan = self._plan(query, bench)
+        step("planning")
+        with self.gate.prepared(query) as ready:
+            plan = self._plan(ready)
+            columns = self._columns(ready, plan)  # what can't be post-processed is refused before it is paid for
+            if _is_empty(ready.compiled.post):
+                return Result(columns, tag="SELECT 0")
             explanation = self._explanation(plan)
             self._check(explanation)
-            releases = self._released(plan, query.sql, step)
+            releases, charged = self._released(plan, query.sql, step)
             step("answering")
             for part in plan.parts:
-                answer.make_relation(part, releases, bench, z=self.settings.z)
-            self._add_system(plan.compiled, bench)
-            rows, types = _rows(bench, _text(plan.compiled.post))
-        columns = _columns(plan.compiled, types)
-        visible, intervals = _split(rows, len(columns), plan.compiled.intervals)
-        return Result(columns, visible, intervals, explanation.rho, f"SELECT {len(rows)}", explanation)
+                answer.make_relation(part, releases, ready.bench, z=self.settings.z)
+            rows = ready.bench.run(self._post(ready)).fetchall()
+        visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
+        return Result(columns, visible, intervals, charged, f"SELECT {len(rows)}", explanation)
 
     def _check(self, explanation: Explanation) -> None:
         """Refuse before the data is read, if a cap would be passed as things stand."""
@@ -209,18 +256,20 @@ class Session:
         for quote in explanation.quotes:
             quote.check(self.gate.caps(self.analyst))
 
-    def _released(self, plan: Plan, sql: str, step: Step) -> dict[str, tuple[Release, ...]]:
-        """Return the releases behind every task, after making and paying for those that are missing."""
-        drafts = []
+    def _released(self, plan: Plan, sql: str, step: Step) -> tuple[dict[str, tuple[Release, ...]], Fraction]:
+        """Return the releases behind every task, after making those that are missing, and what they cost."""
+        drafts, keys = [], {}
         for task in plan.paid:
             step("measuring")
             table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
             version = meter.version()
             body = task.draw(meter)
             assert task.cost is not None
+            key = hashlib.sha256(f"{version}\0{task.key}".encode()).hexdigest()
+            keys[key] = task.key
             drafts.append(
                 Draft(
-                    task.key,
+                    key,
                     task.digest,
                     table.population,
                     table.name,
@@ -234,46 +283,39 @@ class Session:
             )
         step("charging")
         stored = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst)) if drafts else []
-        new = {release.key: (release,) for release in stored}
+        new = {keys[release.key]: (release,) for release in stored}
         tasks = [task for part in plan.parts for task in part.tasks]
-        return {task.key: (*task.history, *new.get(task.key, ())) for task in tasks}
-
-    def _add_system(self, compiled: Compiled, bench: Workbench) -> None:
-        """Make the system tables that a statement reads, as they are now."""
-        for table in compiled.post.find_all(exp.Table):
-            if table.db == system.SCHEMA:
-                name = f"__system_{table.name}"
-                system.make(table.name, name, self.gate, bench)
-                alias = table.alias or table.name
-                table.replace(exp.to_table(name).as_(alias))
+        charged = _dearest([Charge(r.population, r.table, r.cost) for r in stored if not r.replayed])
+        return {task.key: (*task.history, *new.get(task.key, ())) for task in tasks}, charged
 
 
-def _text(post: exp.Query) -> str:
-    return post.sql("duckdb")
+def _dearest(charges: Sequence[Charge]) -> Fraction:
+    """Return what a person pays for the charges at most: in each table the dearest cell, over all tables the sum."""
+    tables = {charge.table for charge in charges}
+    return rho_of(sum(dearest(charge.cost for charge in charges if charge.table == table) for table in tables))
 
 
-def _rows(bench: Workbench, sql: str) -> tuple[list[tuple[Any, ...]], list[str]]:
-    found = bench.run(sql)
-    types = [str(entry[1]) for entry in found.description or ()]
-    return found.fetchall(), types
-
-
-def _columns(compiled: Compiled, types: list[str]) -> tuple[OutputColumn, ...]:
-    return tuple(OutputColumn(name, kind) for name, kind in zip(compiled.names, types, strict=False))
+def _is_empty(post: exp.Query) -> bool:
+    """Return whether a query asks for its columns only: LIMIT 0, as tools do."""
+    limit = post.args.get("limit")
+    return isinstance(limit, exp.Limit) and isinstance(limit.expression, exp.Literal) and limit.expression.name == "0"
 
 
 def _split(
     rows: list[tuple[Any, ...]], width: int, measured: tuple[int, ...]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Interval | None, ...]]]:
     """Return the visible part of rows, and the intervals that stand behind it: low, high for each measured column."""
-    place = {column: width + 2 * i for i, column in enumerate(measured)}
-    intervals = [
-        tuple(_interval(row[place[i]], row[place[i] + 1]) if i in place else None for i in range(width)) for row in rows
-    ]
+    places = [(column, width + 2 * i) for i, column in enumerate(measured)]
+    intervals = []
+    for row in rows:
+        found: list[Interval | None] = [None] * width
+        for column, place in places:
+            found[column] = _interval(row[place], row[place + 1])
+        intervals.append(tuple(found))
     return [row[:width] for row in rows], intervals
 
 
 def _interval(low: Any, high: Any) -> Interval | None:
-    if low is None or high is None or not (np.isfinite(float(low)) and np.isfinite(float(high))):
+    if low is None or high is None or not (math.isfinite(low) and math.isfinite(high)):
         return None
     return float(low), float(high)

@@ -143,7 +143,7 @@ class Ledger:
 
     def _commit(self, drafts: Sequence[Draft], caps: Caps) -> list[Release]:
         with self._transaction("IMMEDIATE") as connection:
-            found = {draft.key: self._select("WHERE key = ?", draft.key) for draft in drafts}
+            found = {draft.key: self._stored(draft) for draft in drafts}
             new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if not found[draft.key]]
             view = self._checked(new, caps)
             created = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -153,6 +153,11 @@ class Ledger:
                 found[draft.key] = [release]
         self._view = view
         return [found[draft.key][0] for draft in drafts]
+
+    def _stored(self, draft: Draft) -> list[Release]:
+        """Return the release under a draft's key, if there is one; it is replayed unless it has the draft's body."""
+        found = self._select("WHERE key = ?", draft.key)
+        return [replace(release, replayed=release.body != draft.body) for release in found]
 
     def _checked(self, drafts: Sequence[Draft], caps: Caps) -> View:
         """Return the view with the drafts charged; what costs nothing passes even a lowered cap."""
@@ -188,20 +193,20 @@ class Ledger:
             with suppress(sqlite3.Error):
                 broken.close()
             with self._transaction("DEFERRED"):
-                stored = [self._select("WHERE key = ?", draft.key) for draft in drafts]
+                stored = [self._stored(draft) for draft in drafts]
         except LedgerFailed:
             raise failure from None
         if not all(stored):
             raise failure
         return [found[0] for found in stored]
 
-    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]:
+    def quote(self, charges: Sequence[Charge], *, analyst: str, populations: Sequence[str] = ()) -> list[Quote]:
         """Return, for each population concerned, what is spent before and after the charges; write nothing."""
         charges = [replace(charge, cost=simplified(charge.cost)) for charge in charges]
         with self._transaction("DEFERRED"):
             after = self._after(charges, analyst)
-            populations = dict.fromkeys(charge.population for charge in charges)
-            return [self._view.quote(after, population, analyst=analyst) for population in populations]
+            concerned = dict.fromkeys([*populations, *(charge.population for charge in charges)])
+            return [self._view.quote(after, population, analyst=analyst) for population in concerned]
 
     def spent(self, population: str) -> int:
         """Return what the population has paid, in units: the sum of its tables' dearest cells."""
@@ -223,11 +228,10 @@ class Ledger:
         with self._transaction("DEFERRED"):
             return self._view.kinds.get(population, frozenset()) <= GAUSSIAN_KINDS
 
-    def find(self, question: str, *, table: str, version: int) -> list[Release]:
-        """Return the releases that answer a question on one version of a table, newest first."""
+    def find(self, question: str, *, table: str) -> list[Release]:
+        """Return the releases that answer a question about a table, on whatever version of its data, newest first."""
         with self._transaction("DEFERRED"):
-            where = 'WHERE question = ? AND "table" = ? AND version = ? ORDER BY id DESC'
-            return self._select(where, question, table, version)
+            return self._select('WHERE question = ? AND "table" = ? ORDER BY id DESC', question, table)
 
     def get(self, number: int) -> Release:
         """Return the release with this id; KeyError if there is none."""

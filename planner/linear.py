@@ -65,7 +65,7 @@ class Question:
         object.__setattr__(self, "digest", self._digest())
 
     def _digest(self) -> str:
-        state = hashlib.sha256(b"linear 1")
+        state = hashlib.sha256(f"linear 1\0{self.workspace.table.name}".encode())
         for axis in self.workspace.axes:
             state.update(f"{axis.key}\\0".encode() + axis.atoms.tobytes())
         state.update(repr((self.features, self.groups, self.E.shape, self.E.ravel().tolist())).encode())

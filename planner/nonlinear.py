@@ -13,9 +13,9 @@ from sqlglot import exp
 from mechanisms import accounting, selection
 from planner.compile import BASE, Aggregate
 from planner.costs import Cost, simplified, to_units
-from planner.errors import BadValue, Unsupported
+from planner.errors import BadValue, TooLarge, Unsupported
 from planner.linear import PRECISION_BITS
-from planner.place import Placement, Placer
+from planner.place import MAX_CELLS, Placement, Placer
 from planner.workspace import Ints, Workspace
 
 
@@ -38,9 +38,9 @@ class Labelled:
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        state = hashlib.sha256(
-            repr(("labelled 1", *self.aggregate.key[:1], self.aggregate.p, self.units, self.size, self.groups)).encode()
-        )
+        aggregate, table = self.aggregate, self.workspace.table.name
+        fixed = ("labelled 1", table, aggregate.kind, aggregate.p, self.units, self.size, self.groups)
+        state = hashlib.sha256(repr(fixed).encode())
         for axis in self.workspace.axes:
             state.update(f"{axis.key}\0".encode() + axis.atoms.tobytes())
         for array in (self.cell, self.group, self.label):
@@ -70,6 +70,12 @@ def labelled(aggregate: Aggregate, placer: Placer) -> list[Labelled]:
     if aggregate.condition is not None:
         holds = np.ma.filled(np.ma.asarray(placement.values[1]), False).astype(bool)
         label = np.where(holds, label, -1)
+    if size * max(placement.group_counts) > 8 * MAX_CELLS:
+        raise TooLarge(
+            f"{max(placement.group_counts):,} groups with {size:,} possible values each are too many",
+            hint="group more coarsely, or ask about one group at a time",
+            span=aggregate.span,
+        )
     return [
         Labelled(aggregate, placement.workspace, placement.cell, group, groups, label, size, values, units)
         for group, groups in zip(placement.groups, placement.group_counts, strict=True)

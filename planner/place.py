@@ -95,17 +95,13 @@ class Placer:
                 hint="only COUNT(DISTINCT …) can be asked of the privacy unit",
                 span=span(column),
             )
-        if not domain.enumerable:
-            raise TooLarge(
-                f"column {column.name} has {domain.cells:,} values, too many for a condition or a group",
-                hint="it can be summed and averaged as it is; a coarser step in the policy makes it groupable",
-                span=span(column),
-            )
         return domain
 
     def _axis(self, column: str, pieces: Sequence[exp.Expr]) -> Axis:
         domain = self.measured.table.columns[column].domain
         assert domain is not None
+        if not domain.enumerable:
+            return self._presence(column, domain, pieces)
         table = self.sandbox.domain(domain, name=column)
         source = f"(SELECT i AS __i, v AS {quoted(column)} FROM {table}) AS {quoted(BASE)}"
         texts = dict.fromkeys(piece.sql("duckdb") for piece in pieces)
@@ -118,6 +114,19 @@ class Placer:
             first = np.arange(domain.cells, dtype=np.int64)
         found, atoms = np.unique(first, return_inverse=True)
         return Axis(column, domain, atoms.astype(np.int64), found)
+
+    def _presence(self, column: str, domain: Domain, pieces: Sequence[exp.Expr]) -> Axis:
+        """Return the axis of a column that is too large to write out: it can only be tested for NULL."""
+        for piece in pieces:
+            test = piece.this if isinstance(piece, exp.Not) else piece
+            if not (isinstance(test, exp.Is) and isinstance(test.expression, exp.Null) and _is_column(test.this)):
+                raise TooLarge(
+                    f"column {column} has {domain.cells:,} values, too many for a condition or a group",
+                    hint="it can be summed and averaged as it is; a coarser step in the policy makes it groupable",
+                    span=span(piece),
+                )
+        ends = np.arange(1 + domain.nullable, dtype=np.int64)
+        return Axis(column, domain, ends, ends, presence=True)
 
     # Second: everything on the cells.
 
@@ -173,7 +182,8 @@ class Placer:
         """Return the relation of all cells: __cell and one representative value of each column."""
         number, columns, sources = ["0"], [], []
         for i, (axis, stride) in enumerate(zip(workspace.axes, workspace.strides, strict=True)):
-            atoms, domain = f"{relation}_a{i}", self.sandbox.domain(axis.domain, name=axis.column)
+            atoms = f"{relation}_a{i}"
+            domain = self.sandbox.domain(axis.domain, name=axis.column, presence=axis.presence)
             self.bench.register(atoms, {"a": np.arange(axis.size), "i": axis.first})
             number.append(f"x{i}.a * {stride}")
             columns.append(f", d{i}.v AS {quoted(axis.column)}")
@@ -190,6 +200,10 @@ def _rank(keys: Sequence[int]) -> str:
     if not keys:
         return "CAST(0 AS BIGINT)"
     return f"CAST(dense_rank() OVER (ORDER BY {', '.join(f'k{key}' for key in keys)}) - 1 AS BIGINT)"
+
+
+def _is_column(node: exp.Expr) -> bool:
+    return isinstance(node.unnest(), exp.Column)
 
 
 def _base_columns(node: exp.Expr) -> Iterator[exp.Column]:

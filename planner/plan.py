@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from planner.nonlinear import Draws, Labelled, Noise
 from planner.place import Placement, Placer
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
-from planner.workload import Floats, Recipe, workload
+from planner.workload import Floats, Recipe, Workload, workload
 from planner.workspace import Workspace
 
 LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
@@ -80,7 +80,7 @@ class LinearTask:
         bodies = [decode(release.body) for release in releases]
         found = linear.known(self.question, [_measurement(release) for release in releases])
         columns = [
-            np.array([[float(Fraction(int(v), 1 << body["bits"])) for v in row] for row in body["y"]]).reshape(
+            np.array([[value / (1 << body["bits"]) for value in row] for row in body["y"]]).reshape(
                 self.question.groups, -1
             )
             for body in bodies
@@ -195,55 +195,69 @@ class Plan:
         return list(found.values())
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """One measured query, placed: what it asks, whatever the accuracy; its tables live in one workbench."""
+
+    measured: Measured
+    placement: Placement
+    linear: tuple[tuple[Question, tuple[int, ...]], ...]  # with the grouping sets of each
+    recipes: tuple[Recipe, ...]
+    labelled: tuple[tuple[int, int, Labelled], ...]  # with the numbers of the aggregate and of the set
+
+    @property
+    def tasks(self) -> int:
+        return len(self.linear) + len(self.labelled)
+
+
+def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
+    """Return a measured query on its workspaces. Depends on public things only."""
+    placer = Placer(measured, sandbox, bench)
+    numbered = list(enumerate(measured.aggregates))
+    work = workload([(i, a) for i, a in numbered if a.kind in LINEAR_KINDS], placer)
+    others = [(i, a) for i, a in numbered if a.kind not in LINEAR_KINDS]
+    labelled = [(i, s, found) for i, a in others for s, found in enumerate(nonlinear.labelled(a, placer))]
+    return Prepared(measured, work.placement, _questions(work, len(measured.sets)), work.recipes, tuple(labelled))
+
+
+def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ...]], ...]:
+    """Return the linear questions: all grouping sets as one problem, or one each when that would be too large."""
+    every = tuple(range(sets))
+    if not work.functionals:
+        return ()
+    try:
+        return ((linear.question(work, every), every),)
+    except TooLarge:
+        return tuple((linear.question(work, (s,)), (s,)) for s in every)
+
+
 class Planner:
-    """Plans the measured queries of one statement in one workbench."""
+    """Decides how accurately each prepared query is measured, and what of it is known already."""
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        bench: Workbench,
-        ledger: Ledger,
-        meters: Mapping[str, Meter],
-        settings: Settings,
-    ) -> None:
-        self.sandbox, self.bench, self.ledger, self.meters, self.settings = (
-            sandbox,
-            bench,
-            ledger,
-            meters,
-            settings,
-        )
+    def __init__(self, ledger: Ledger, meters: Mapping[str, Meter], settings: Settings) -> None:
+        self.ledger, self.meters, self.settings = ledger, meters, settings
 
-    def plan(self, compiled: Compiled) -> Plan:
-        tasks = sum(_task_count(measured) for measured in compiled.measured)
+    def plan(self, compiled: Compiled, prepared: Sequence[Prepared]) -> Plan:
+        tasks = sum(part.tasks for part in prepared)
         self.rho = self.settings.rho / tasks if self.settings.rho is not None and tasks else None
-        return Plan(compiled, tuple(self._part(measured) for measured in compiled.measured))
+        return Plan(compiled, tuple(self._part(part) for part in prepared))
 
-    def _part(self, measured: Measured) -> Part:
-        placer = Placer(measured, self.sandbox, self.bench)
-        numbered = list(enumerate(measured.aggregates))
-        tasks: list[Task] = []
-        work = workload([(i, a) for i, a in numbered if a.kind in LINEAR_KINDS], placer)
-        if work.functionals:
-            every = tuple(range(len(measured.sets)))
-            try:
-                groups = [(linear.question(work, every), every)]
-            except TooLarge:
-                groups = [(linear.question(work, (s,)), (s,)) for s in every]
-            tasks += [self._linear(measured, question, work.recipes, sets, len(groups)) for question, sets in groups]
-        for i, aggregate in numbered:
-            if aggregate.kind not in LINEAR_KINDS:
-                for s, found in enumerate(nonlinear.labelled(aggregate, placer)):
-                    make = self._distinct if aggregate.kind == "distinct" else self._quantile
-                    tasks.append(make(measured, found, i, s))
-        return Part(measured, work.placement, tuple(tasks))
+    def _part(self, part: Prepared) -> Part:
+        tasks: list[Task] = [self._linear(part.measured, q, part.recipes, sets) for q, sets in part.linear]
+        for number, set_, question in part.labelled:
+            make = self._distinct if question.aggregate.kind == "distinct" else self._quantile
+            tasks.append(make(part.measured, question, number, set_))
+        return Part(part.measured, part.placement, tuple(tasks))
 
     # What is known already.
 
     def _history(self, digest: str, table: str) -> tuple[Release, ...]:
-        found = self.ledger.find(digest, table=table, version=self.meters[table].version())
-        latest = self.settings.as_of
-        return tuple(release for release in found if latest is None or release.id <= latest)
+        """Return the releases that answer a question: on today's data, or on those of `as_of`."""
+        found, latest = self.ledger.find(digest, table=table), self.settings.as_of
+        if latest is not None:
+            found = [release for release in found if release.id <= latest]
+        version = self.meters[table].version() if latest is None else max((r.version for r in found), default=0)
+        return tuple(release for release in found if release.version == version)
 
     def _error(self, table: str) -> float:
         """Return the half-width that a count should have."""
@@ -273,7 +287,6 @@ class Planner:
         question: Question,
         recipes: tuple[Recipe, ...],
         sets: tuple[int, ...],
-        share: int,
     ) -> LinearTask:
         history = self._history(question.digest, measured.table.name)
         targets = self._targets(question, self._error(measured.table.name))
@@ -281,7 +294,7 @@ class Planner:
         if self.rho is None:
             measurement = linear.meeting(question, targets)
         else:
-            measurement, targets = linear.spending(question, targets, rho=self.rho / share, rows_per_unit=rows)
+            measurement, targets = linear.spending(question, targets, rho=self.rho, rows_per_unit=rows)
         now = linear.known(question, [_measurement(release) for release in history])
         free = bool(np.all(now.variances <= targets * (1 + 1e-9))) or not len(measurement.K)
         cost = None if free else linear.cost(question, measurement, rows_per_unit=rows)
@@ -325,12 +338,6 @@ class Planner:
         return QuantileTask(measured.table.name, question, number, set_, history, draws, self._needs(cost))
 
 
-def _task_count(measured: Measured) -> int:
-    kinds = [aggregate.kind for aggregate in measured.aggregates]
-    others = sum(kind not in LINEAR_KINDS for kind in kinds) * len(measured.sets)
-    return others + any(kind in LINEAR_KINDS for kind in kinds)
-
-
 # --- how releases are stored -------------------------------------------------------------------------------
 
 
@@ -339,7 +346,9 @@ def encode(body: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode())
 
 
+@functools.lru_cache(maxsize=64)
 def decode(body: bytes) -> dict[str, Any]:
+    """Return what `encode` was given; shared between callers, so not to be changed."""
     return json.loads(zlib.decompress(body))  # type: ignore[no-any-return]
 
 

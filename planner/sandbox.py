@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import duckdb
@@ -16,13 +15,13 @@ import numpy as np
 from sqlglot import exp
 
 from planner.domain import Domain
-from planner.errors import EvaluationFailed, SourceFailed, Unsupported
+from planner.errors import EvaluationFailed, SourceFailed, UnknownFunction, Unsupported
 from planner.policy import Policy, Table
 from planner.sources.duckdb import attach
 
 MEMORY_LIMIT = "2GB"
 
-WITHIN_QUERY = (
+CLOCKS = (
     "today",
     "now",
     "current_date",
@@ -59,13 +58,19 @@ REFUSED_NODES = tuple(
 )
 
 
+OWN_FUNCTIONS = frozenset(
+    {"dp_interval_low", "dp_interval_high", "dp_stddev", "quantile", "quantile_cont", "quantile_disc"}
+)
+"""What the gate itself answers; the sandbox never sees these."""
+
+
 class Sandbox:
     """One in-memory DuckDB with the public tables of a policy, locked after loading."""
 
     def __init__(self, policy: Policy) -> None:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
-        self._domains: dict[tuple[str, Domain], str] = {}
+        self._domains: dict[tuple[str, Domain, bool], str] = {}
         for table in policy.tables.values():
             if table.kind != "protected":
                 self._load(table)
@@ -97,52 +102,62 @@ class Sandbox:
             "AND (stability = 'CONSISTENT' OR stability IS NULL) AND NOT starts_with(function_name, '__')"
         ).fetchall()
         reflective = {"version", "json_serialize_plan", "json_deserialize_sql", "parse_duckdb_log_message"}
-        return frozenset({name.lower() for (name,) in rows} - reflective) | frozenset(WITHIN_QUERY)
+        return frozenset({name.lower() for (name,) in rows} - reflective) | frozenset(CLOCKS)
 
     def schema(self, table: str) -> dict[str, str]:
         """Return the column types of a loaded table."""
         rows = self._root.cursor().execute(f"DESCRIBE {quoted(table)}").fetchall()
         return {row[0]: row[1] for row in rows}
 
-    def domain(self, domain: Domain, *, name: str) -> str:
-        """Return the name of a table (i, v) with every cell of a public domain, made on first use."""
-        key = (name, domain)
+    def domain(self, domain: Domain, *, name: str, presence: bool = False) -> str:
+        """Return the name of a table (i, v) with every cell of a public domain, made on first use.
+
+        With `presence` it has one cell for all values (shown as the first of them) and one for NULL.
+        """
+        key = (name, domain, presence)
         with self._lock:
             if key not in self._domains:
                 table = f"__domain_{len(self._domains)}"
-                self._fill_domain(table, domain)
+                self._fill_domain(table, domain, size=1 if presence else domain.size)
                 self._domains[key] = table
             return self._domains[key]
 
-    def _fill_domain(self, table: str, domain: Domain) -> None:
+    def _fill_domain(self, table: str, domain: Domain, *, size: int) -> None:
         if domain.ordered:
-            rows = f"SELECT i, {grid_value(domain)} AS v FROM range({domain.size}) AS r(i)"
+            rows = f"SELECT i, {grid_value(domain)} AS v FROM range({size}) AS r(i)"
         else:
             labels = list(domain.values or ()) + ([domain.other] if domain.other is not None else [])
             values = ", ".join(f"({i}, {exp.convert(label).sql('duckdb')})" for i, label in enumerate(labels))
             rows = f"SELECT i, CAST(v AS {domain.duckdb_type}) AS v FROM (VALUES {values}) AS t(i, v)"
-        null = f" UNION ALL SELECT {domain.size}, NULL" if domain.nullable else ""
+        null = f" UNION ALL SELECT {size}, NULL" if domain.nullable else ""
         self._root.execute(f"CREATE TABLE {table} AS {rows}{null}")
 
-    @contextmanager
-    def session(self) -> Iterator[Workbench]:
-        """Yield a connection of its own, whose temporary tables end with it."""
-        cursor = self._root.cursor()
-        try:
-            yield Workbench(cursor)
-        finally:
-            cursor.close()
+    def workbench(self) -> Workbench:
+        """Return a connection of its own, whose temporary tables end with it."""
+        with self._lock:
+            return Workbench(self._root.cursor())
 
     def check_functions(self, tree: exp.Expr) -> None:
         """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
         for node in tree.find_all(exp.Func, *REFUSED_NODES):
             name = function_name(node)
-            if isinstance(node, REFUSED_NODES) or (isinstance(node, exp.Anonymous) and name not in self.functions):
-                raise Unsupported(
-                    f"{name} can't be used here",
-                    hint="use functions that give the same value for the same arguments every time",
-                    span=span(node),
+            if isinstance(node, exp.Anonymous) and name not in self.functions | OWN_FUNCTIONS:
+                known = self._root.cursor().execute(
+                    "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? LIMIT 1", [name]
                 )
+                if known.fetchone() is None:
+                    raise UnknownFunction(f"there is no function {name}", hint="check its name", span=span(node))
+                raise _refused(name, node)
+            if isinstance(node, REFUSED_NODES):
+                raise _refused({"rand": "random"}.get(name, name), node)
+
+
+def _refused(name: str, node: exp.Expr) -> Unsupported:
+    return Unsupported(
+        f"{name} can't be used here",
+        hint="use functions that give the same value for the same arguments every time",
+        span=span(node),
+    )
 
 
 class Workbench:

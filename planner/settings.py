@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -12,6 +11,9 @@ from planner.errors import BadValue, UnknownSetting
 from planner.policy import Policy
 
 PREFIX = "noisegate."
+
+LEAST, MOST = 1e-9, 1e18
+"""No accuracy or cost outside this range means anything."""
 
 
 @dataclass(frozen=True)
@@ -79,22 +81,25 @@ def _field(name: str) -> str:
     return name.removeprefix(PREFIX)
 
 
-def _positive(name: str, value: str) -> float:
+def _positive(name: str, value: str, *, example: str = "25") -> float:
     try:
         number = float(value)
     except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise BadValue(f"{name} must be a positive number, got {value!r}", hint=f"for example: SET {name} = 25")
+        number = 0.0
+    if not LEAST <= number <= MOST:
+        raise BadValue(
+            f"{name} must be a number from {LEAST:g} to {MOST:g}, got {value!r}",
+            hint=f"for example: SET {name} = {example}",
+        )
     return number
 
 
 def _fraction(name: str, value: str) -> Fraction:
-    return Fraction(_positive(name, value)).limit_denominator(10**15)
+    return Fraction(_positive(name, value, example="0.001")).limit_denominator(10**15)
 
 
 def _confidence(name: str, value: str) -> float:
-    number = _positive(name, value)
+    number = _positive(name, value, example="0.95")
     if not 0.5 <= number < 1:
         raise BadValue(
             f"{name} must be at least 0.5 and below 1, got {value!r}", hint=f"for example: SET {name} = 0.95"

@@ -75,7 +75,7 @@ def make(table: str, name: str, gate: Gate, bench: Workbench) -> None:
     arrays = {column: _array([row[i] for row in rows], kind) for i, (column, kind) in enumerate(types.items())}
     bench.register(f"{name}_arrays", arrays)
     casts = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())
-    bench.run(f"CREATE TEMP VIEW {name} AS SELECT {casts} FROM {name}_arrays")
+    bench.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT {casts} FROM {name}_arrays")
 
 
 def _array(values: list[Any], kind: str) -> np.ndarray[Any, Any]:

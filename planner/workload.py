@@ -17,13 +17,19 @@ from sqlglot import exp
 
 from planner.compile import BASE, Aggregate
 from planner.domain import Domain
-from planner.errors import Unsupported, WrongType
+from planner.errors import TooLarge, Unsupported, WrongType
 from planner.place import Placement, Placer
 from planner.policy import Table
 from planner.sandbox import Workbench, grid_value, quoted
 from planner.workspace import Feature, Ints
 
 Floats = NDArray[np.float64]
+
+MAX_SUM_BITS = 80
+"""Grid indices, or their squares, of at most so many bits: sums over 2^40 rows then fit any engine's 128 bits."""
+
+SMALLEST, LARGEST = 1e-60, 1e60
+"""What one record adds must lie between these in size, so that variances fit a float."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +115,12 @@ class _Builder:
             for piece in term.pieces or ():
                 if piece.column is not None:
                     wanted[piece.column] = max(power, wanted.get(piece.column, 0))
+        for column, power in wanted.items():
+            if self._domain(column).size.bit_length() * power > MAX_SUM_BITS:
+                raise TooLarge(
+                    f"column {column} has too many values to sum its {'squares' if power == 2 else 'values'} exactly",
+                    hint="a coarser step in the policy makes it smaller",
+                )
         self.features = tuple((column, p) for column, top in sorted(wanted.items()) for p in range(1, top + 1))
         self.placement = self.placer.place(list(self.slots.values()))
         self.order = {text: i for i, text in enumerate(self.slots)}
@@ -309,6 +321,9 @@ class _Builder:
         for i, known in enumerate(functionals):
             if known.role == role and np.array_equal(known.coefficients, coefficients):
                 return i
+        size = np.abs(coefficients[coefficients != 0])
+        if len(size) and not (size.min() > SMALLEST and size.max() < LARGEST):
+            raise Unsupported("the expression is too large or too small to be summed", hint="scale it by a constant")
         functionals.append(Functional(role, coefficients))
         return len(functionals) - 1
 

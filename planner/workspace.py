@@ -24,6 +24,8 @@ class Axis:
     domain: Domain
     atoms: Ints
     first: Ints
+    presence: bool = False
+    """The column is too large to write out, and only told apart into not NULL (cell 0) and NULL (cell 1)."""
 
     @property
     def size(self) -> int:
@@ -31,20 +33,19 @@ class Axis:
 
     @property
     def key(self) -> str:
-        return column_key(self.column, self.domain)
+        """Return the name of the column for accounting: another domain counts as another column."""
+        return f"{self.column}#{self.domain.fingerprint}{'?' if self.presence else ''}"
 
     def ranges(self) -> tuple[Ints, Ints]:
         """Return the lowest and highest domain index that is not NULL in every atom (-1 where there is none)."""
+        if self.presence:
+            ends = np.array([[0, -1], [self.domain.size - 1, -1]])[:, : self.size]
+            return ends[0], ends[1]
         values = np.arange(self.domain.size)
         low, high = np.full(self.size, self.domain.size), np.full(self.size, -1)
         np.minimum.at(low, self.atoms[: self.domain.size], values)
         np.maximum.at(high, self.atoms[: self.domain.size], values)
         return np.where(high < 0, -1, low), high
-
-
-def column_key(column: str, domain: Domain) -> str:
-    """Return the name of a column for accounting: another domain counts as another column."""
-    return f"{column}#{domain.fingerprint}"
 
 
 @dataclass(frozen=True, eq=False)

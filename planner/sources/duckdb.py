@@ -6,6 +6,7 @@ Each column reaches SQL as its index on the public domain. Nothing that an analy
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -86,6 +87,7 @@ class DuckdbSource:
         except duckdb.Error:
             raise SourceFailed(f"the source of table {table.name} can't be opened") from None
         self._types = {row[0]: row[1] for row in described}
+        self._meaning = _meaning(table)
         missing = [name for name in table.columns if name not in self._types]
         if missing:
             raise SourceFailed(
@@ -94,12 +96,12 @@ class DuckdbSource:
             )
 
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is replaced or written."""
+        """Return a text that changes when the file is replaced or written, or read in another way."""
         try:
             status = self.table.file.stat()
         except OSError:
             raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
-        return f"{status.st_size}:{status.st_mtime_ns}"
+        return f"{status.st_size}:{status.st_mtime_ns}:{self._meaning}"
 
     def tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
         """Return the counts and sums on a partition at least as fine as the axes."""
@@ -222,6 +224,13 @@ class DuckdbSource:
         self._connection.close()
 
 
+def _meaning(table: Table) -> str:
+    """Return 16 hex digits that change when the policy changes which rows count, and as what."""
+    domains = [(c.name, c.domain.fingerprint) for c in table.columns.values() if c.domain is not None]
+    parts = (sorted(domains), table.unit, table.max_rows_per_unit, table.row_key)
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, eq=False)
 class _Code:
     """How one axis is grouped: by SQL whose value is a code, or (labels given) the value itself."""
@@ -232,13 +241,17 @@ class _Code:
 
 
 def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
-    domain, whole = axis.domain, np.arange(axis.domain.cells)
+    domain = axis.domain
     if not domain.ordered:
-        return _Code(value(axis.column, domain, types), whole, domain.values)
+        return _Code(value(axis.column, domain, types), np.arange(domain.cells), domain.values)
+    if axis.presence:
+        null = "1" if domain.nullable else "NULL"
+        present = value(axis.column, domain, types)
+        return _Code(f"CASE WHEN {present} IS NULL THEN {null} ELSE 0 END", axis.atoms)
     found = index(axis.column, domain, types)
     starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
     if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
-        return _Code(found, whole)
+        return _Code(found, np.arange(domain.cells))
     atoms = axis.atoms[starts]
     steps = "".join(f" WHEN {found} < {end} THEN {atom}" for end, atom in zip(starts[1:], atoms, strict=False))
     null = f" WHEN {found} IS NULL THEN {axis.atoms[-1]}" if domain.nullable else f" WHEN {found} IS NULL THEN NULL"
@@ -283,7 +296,7 @@ def _grid_index(found: str, domain: Domain) -> str:
         case "integer":
             clipped = f"least(greatest({found}, {low}), {high})"
             wide = "HUGEINT" if isinstance(high, int) and isinstance(low, int) and high - low >= 2**62 else "BIGINT"
-            offset = f"CAST({clipped} AS {wide}) - {low}" if low else f"CAST({clipped} AS {wide})"
+            offset = f"TRY_CAST({clipped} AS {wide}) - {low}" if low else f"TRY_CAST({clipped} AS {wide})"
             return f"({offset})" if step == 1 else f"(({offset}) // {step})"
         case "float":
             clipped = f"least(greatest({found}, {low}::DOUBLE), {high}::DOUBLE)"
