@@ -124,5 +124,9 @@ def run() -> dict[str, object]:
     }
 
 
-if __name__ == "__main__":
+def main() -> None:
     print(json.dumps(run(), indent=2))
+
+
+if __name__ == "__main__":
+    main()

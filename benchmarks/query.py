@@ -40,8 +40,10 @@ def make(folder: Path, rows: int) -> None:
     """Write a table of people and its policy."""
     regions = [f"region {i:02}" for i in range(16)]
     duckdb.execute(
-        f"""COPY (SELECT (hash(i) % 111)::INTEGER AS age, CASE WHEN hash(i + 1) % 2 = 0 THEN 'F' ELSE 'M' END AS sex,
-        'region ' || lpad((hash(i + 2) % 16)::VARCHAR, 2, '0') AS region, (hash(i + 3) % 600000)::INTEGER AS income
+        f"""COPY (SELECT (hash(i) % 111)::INTEGER AS age,
+        CASE WHEN hash(i + 1) % 2 = 0 THEN 'F' ELSE 'M' END AS sex,
+        'region ' || lpad((hash(i + 2) % 16)::VARCHAR, 2, '0') AS region,
+        (hash(i + 3) % 600000)::INTEGER AS income
         FROM range({rows}) AS r(i)) TO '{folder / "people.parquet"}' (FORMAT parquet)"""
     )
     (folder / "policy.toml").write_text(POLICY % ", ".join(f'"{region}"' for region in regions))
@@ -105,9 +107,8 @@ def main(rows: int = ROWS) -> None:
     print(f"  DuckDB's own GROUP BY   {own['cold'] * 1000:8.1f} ms   peak {own['memory']:.0f} MB")
     for key in ("open", "plan", "cold", "cached", "free"):
         print(f"  gate, {key:<16}  {ours[key] * 1000:8.1f} ms   {ours[key] / own['cold']:.2f} x")
-    print(
-        f"  gate, peak memory       {ours['memory']:8.1f} MB   DuckDB's own plus {ours['memory'] - own['memory']:.0f} MB"
-    )
+    more = ours["memory"] - own["memory"]
+    print(f"  gate, peak memory       {ours['memory']:8.1f} MB   DuckDB's own plus {more:.0f} MB")
 
 
 if __name__ == "__main__":

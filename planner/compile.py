@@ -223,7 +223,7 @@ def _truncating_division(node: exp.Expr) -> exp.Expr:
     node.set("typed", False)
     if not (node.left.is_type(*exp.DataType.INTEGER_TYPES) and node.right.is_type(*exp.DataType.INTEGER_TYPES)):
         return node
-    whole = exp.cast(exp.Trunc(this=node.copy()), exp.DataType.Type.BIGINT)
+    whole = exp.IntDiv(this=node.left.copy(), expression=node.right.copy())
     whole.type = exp.DataType.build("bigint")
     return whole
 
@@ -701,6 +701,8 @@ def _half_difference(value: exp.Expr, column: exp.Column, deviation: exp.Column)
             if isinstance(node, exp.Column) and node.name == column.name and node.table == column.table:
                 center = exp.cast(column.copy(), exp.DataType.Type.DOUBLE)
                 return exp.Paren(this=sign(this=center, expression=deviation.copy()))
+            if isinstance(node, exp.IntDiv):  # the slope of a division that truncates is that of one that does not
+                return exp.Div(this=node.left, expression=node.right)
             return node
 
         return exp.Paren(this=exp.Paren(this=value.copy()).transform(shift))

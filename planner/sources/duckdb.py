@@ -5,6 +5,7 @@ Each column reaches SQL as its index on the public domain. Nothing that an analy
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import hashlib
 import re
@@ -31,7 +32,12 @@ FEW_RUNS = 32
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
 
-INTEGER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?$")
+INTEGER_TYPES = re.compile(r"(HUGEINT|U?(TINY|SMALL|BIG)?INT(EGER)?)$")
+
+FAR = 10**30
+"""Stands for whatever number is too large for 128 bits: beyond every bound that a policy can state."""
+
+DELIMITERS = ",;\t|"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +72,26 @@ def attach(connection: duckdb.DuckDBPyConnection, table: Table, *, text: bool = 
     if path.endswith(".parquet"):
         return f"read_parquet({literal(path)})"
     if path.endswith(".csv"):
-        options = "header=true, all_varchar=true, ignore_errors=true" if text else "header=true"
-        return f"read_csv({literal(path)}, {options})"
+        return f"read_csv({literal(path)}, {_text_options(table) if text else 'header=true'})"
     name = f"__file_{table.name}"
     connection.execute(f"ATTACH {literal(str(table.file))} AS {quoted(name)} (READ_ONLY)")
     return ".".join([quoted(name), *map(quoted, (table.inner or "").split("."))])
+
+
+def _text_options(table: Table) -> str:
+    """Return options of read_csv that leave nothing to be guessed from the rows: one row could change the guess.
+
+    The header is public, and says which delimiter the file has.
+    """
+    with table.file.open(encoding="utf-8-sig", errors="replace", newline="") as file:
+        header = file.readline()
+    headers = {mark: next(csv.reader([header], delimiter=mark), []) for mark in DELIMITERS}
+    mark = next((mark for mark, names in headers.items() if set(table.columns) <= set(names)), ",")
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in headers[mark])
+    return (
+        f"columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
+        "auto_detect=false, strict_mode=false, ignore_errors=true"
+    )
 
 
 class DuckdbSource:
@@ -136,7 +157,8 @@ class DuckdbSource:
         pairs = np.unique(np.stack([cell, group], axis=1), axis=0)
         with self._lock:
             for j, (axis, stride) in enumerate(zip(axes, workspace.strides, strict=True)):
-                parts.append(f"{index(axis.column, axis.domain, self._types)} AS i{j}")
+                place = _code(axis, self._types).sql if axis.presence else index(axis.column, axis.domain, self._types)
+                parts.append(f"{place} AS i{j}")
                 self._connection.register(f"atoms{j}", {"i": np.arange(len(axis.atoms)), "a": axis.atoms})
                 joins.append(f" JOIN atoms{j} ON r.i{j} = atoms{j}.i")
                 number.append(f"atoms{j}.a * {stride}")
@@ -172,21 +194,17 @@ class DuckdbSource:
             return f"(SELECT * FROM {self._from}{_where(tests)})"
         unit = quoted(self.table.unit or "")
         tests.append(f"{unit} IS NOT NULL")
-        kept = f"SELECT *{self._position()} FROM {self._from}"
+        position = "rowid" if self.table.inner else "row_number() OVER ()"
+        kept = f"SELECT *, {position} AS __position FROM {self._from}"
         place = quoted(self.table.row_key) if self.table.row_key else "__ordinal"
         if not self.table.row_key:
             kept = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({kept})"
-        order = f"md5(concat_ws('|', '{SEED}', CAST({unit} AS VARCHAR), CAST({place} AS VARCHAR)))"
+        # Equal row keys: the place in the file decides, so that the same rows are kept every time.
+        order = f"md5(concat_ws('|', '{SEED}', CAST({unit} AS VARCHAR), CAST({place} AS VARCHAR))), __position"
         numbered = (
             f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS __n FROM ({kept}){_where(tests)}"
         )
         return f"(SELECT * FROM ({numbered}) WHERE __n <= {self.table.max_rows_per_unit})"
-
-    def _position(self) -> str:
-        """Return the SQL of a row's place in the file: among the rows of one unit it depends on them alone."""
-        if self.table.row_key:
-            return ""
-        return ", rowid AS __position" if self.table.inner else ", row_number() OVER () AS __position"
 
     def _translated(self, counted: str, axes: Sequence[Axis], modes: Sequence[_Code]) -> str:
         """Return the query that turns codes that are values into indices, and drops what is outside."""
@@ -248,10 +266,10 @@ def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
         null = "1" if domain.nullable else "NULL"
         present = value(axis.column, domain, types)
         return _Code(f"CASE WHEN {present} IS NULL THEN {null} ELSE 0 END", axis.atoms)
-    found = index(axis.column, domain, types)
     starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
     if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
-        return _Code(found, np.arange(domain.cells))
+        return _Code(index(axis.column, domain, types), np.arange(domain.cells))
+    found = _grid_index(value(axis.column, domain, types), domain)
     atoms = axis.atoms[starts]
     steps = "".join(f" WHEN {found} < {end} THEN {atom}" for end, atom in zip(starts[1:], atoms, strict=False))
     null = f" WHEN {found} IS NULL THEN {axis.atoms[-1]}" if domain.nullable else f" WHEN {found} IS NULL THEN NULL"
@@ -264,7 +282,11 @@ def value(column: str, domain: Domain, types: Mapping[str, str]) -> str:
     match domain.type:
         case "integer" if INTEGER_TYPES.match(found):
             return name
-        case "integer" | "float":
+        case "integer":
+            number, far = f"TRY_CAST({name} AS DOUBLE)", f"THEN {FAR}::HUGEINT"
+            beyond = f"CASE WHEN isnan({number}) THEN NULL WHEN {number} > 0 {far} WHEN {number} < 0 {far} * -1 END"
+            return f"COALESCE(TRY_CAST({name} AS HUGEINT), {beyond})"
+        case "float":
             number = name if found == "DOUBLE" else f"TRY_CAST({name} AS DOUBLE)"
             return f"CASE WHEN isnan({number}) THEN NULL ELSE {number} END"
         case "timestamp" if found == "TIMESTAMP WITH TIME ZONE":
@@ -280,7 +302,8 @@ def index(column: str, domain: Domain, types: Mapping[str, str]) -> str:
         other = "NULL" if domain.other is None else f"CASE WHEN {found} IS NOT NULL THEN {len(domain.values or ())} END"
         number = f"CASE {found}{cases} ELSE {other} END"
     else:
-        number = _grid_index(found, domain)
+        # greatest and least pass over NULL, so it is kept apart.
+        number = f"CASE WHEN {found} IS NOT NULL THEN {_grid_index(found, domain)} END"
     if domain.nullable:
         return (
             f"COALESCE({number}, {domain.size})"
@@ -291,25 +314,29 @@ def index(column: str, domain: Domain, types: Mapping[str, str]) -> str:
 
 
 def _grid_index(found: str, domain: Domain) -> str:
+    """Return the SQL of the index of the nearest grid value, from 0 to size - 1; NULL for NULL."""
     low, high, step = domain.low, domain.high, domain.step
     match domain.type:
         case "integer":
-            clipped = f"least(greatest({found}, {low}), {high})"
             wide = "HUGEINT" if isinstance(high, int) and isinstance(low, int) and high - low >= 2**62 else "BIGINT"
-            offset = f"TRY_CAST({clipped} AS {wide}) - {low}" if low else f"TRY_CAST({clipped} AS {wide})"
+            offset = f"CAST({_clipped(found, f'{low}', f'{high}')} AS {wide}) - {low}"
             return f"({offset})" if step == 1 else f"(({offset}) // {step})"
         case "float":
-            clipped = f"least(greatest({found}, {low}::DOUBLE), {high}::DOUBLE)"
-            return (
-                f"least(CAST(floor(({clipped} - {low}::DOUBLE) / {step}::DOUBLE + 0.5) AS BIGINT), {domain.size - 1})"
-            )
+            clipped = _clipped(found, f"{low}::DOUBLE", f"{high}::DOUBLE")
+            nearest = f"TRY_CAST(floor(({clipped} - {low}::DOUBLE) / {step}::DOUBLE + 0.5) AS BIGINT)"
+            return f"CASE WHEN {nearest} >= {domain.size} THEN {domain.size - 1} ELSE {nearest} END"
         case "date":
-            clipped = f"least(greatest({found}, DATE '{low}'), DATE '{high}')"
-            return f"(({clipped} - DATE '{low}') // {step})"
+            first, last = f"DATE '{low}'", f"DATE '{high}'"
+            return f"(({_clipped(found, first, last)} - {first}) // {step})"
     assert isinstance(step, dt.timedelta)
-    clipped = f"least(greatest({found}, TIMESTAMP '{low}'), TIMESTAMP '{high}')"
+    first, last = f"TIMESTAMP '{low}'", f"TIMESTAMP '{high}'"
     width = step // dt.timedelta(microseconds=1)
-    return f"((epoch_us({clipped}) - epoch_us(TIMESTAMP '{low}')) // {width})"
+    return f"((epoch_us({_clipped(found, first, last)}) - epoch_us({first})) // {width})"
+
+
+def _clipped(found: str, low: str, high: str) -> str:
+    """Return the SQL of a value moved into its bounds. NULL stays NULL: LEAST and GREATEST would lose it."""
+    return f"CASE WHEN {found} < {low} THEN {low} WHEN {found} > {high} THEN {high} ELSE {found} END"
 
 
 def _inside(column: str, domain: Domain, types: Mapping[str, str]) -> str | None:

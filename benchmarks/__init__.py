@@ -1,0 +1,1 @@
+"""Figures, measured side by side in one run: `python -m benchmarks`, or one of its modules."""
