@@ -13,9 +13,11 @@ from numpy.typing import NDArray
 
 Matrix = NDArray[np.float64]
 
-_FLOOR = 1e-14
-_RANK = 1e-12
-"""Eigenvalues below this fraction of the largest are zero: rounding, not information."""
+_FLOOR = 1e-9
+"""Multipliers stay above this, so that no row or point is lost to rounding on the way."""
+
+_RANK = 1e-10
+"""Singular values of the rows, each scaled to length 1, below this fraction of the largest are rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,31 +61,33 @@ def fit(V: Matrix, c: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Str
 
 def _fixed_point(U: Matrix, gap: float, max_steps: int) -> Strategy:
     scale = np.linalg.norm(U, axis=1)
-    lam, mu = np.where(scale > 0, scale, _FLOOR), np.linalg.norm(U, axis=0)
-    lam, mu = lam / lam.sum(), mu / mu.sum()
+    rank = int(np.linalg.matrix_rank(U / np.where(scale > 0, scale, 1.0)[:, None], rtol=_RANK))
+    lam, mu = _spread(scale), _spread(np.linalg.norm(U, axis=0))
     best = Strategy(np.eye(len(U)), float((U**2).sum(axis=0).max()), 0.0)
     for _ in range(max_steps):
-        K, variances, bound = _step(U, lam, mu)
+        K, variances, bound = _step(U, lam, mu, rank)
         profile = ((K @ U) ** 2).sum(axis=0)
         worst = float(variances.max())
         cost = float(profile.max()) * worst
         if cost < best.cost:
             best = Strategy(K * np.sqrt(worst), cost, best.bound)
-        if bound > best.bound:
-            best = Strategy(best.K, best.cost, bound)
+        best = Strategy(best.K, best.cost, max(best.bound, bound))
         if best.cost <= best.bound * (1 + gap):
             break
-        lam, mu = lam * variances**1.5, mu * profile**1.5
-        lam, mu = np.maximum(lam / lam.sum(), _FLOOR), np.maximum(mu / mu.sum(), _FLOOR)
-        lam, mu = lam / lam.sum(), mu / mu.sum()
+        lam, mu = _spread(lam * variances**1.5), _spread(mu * profile**1.5)
     return best
 
 
-def _step(U: Matrix, lam: Matrix, mu: Matrix) -> tuple[Matrix, Matrix, float]:
+def _spread(weights: Matrix) -> Matrix:
+    """Return the weights as a point of the simplex, none of them below the floor."""
+    floored: Matrix = np.maximum(weights / weights.sum(), _FLOOR)
+    return floored / float(floored.sum())
+
+
+def _step(U: Matrix, lam: Matrix, mu: Matrix, rank: int) -> tuple[Matrix, Matrix, float]:
     A = np.sqrt(lam)[:, None] * U * np.sqrt(mu)
     squares, vectors = np.linalg.eigh(A @ A.T)
-    keep = squares > squares[-1] * _RANK
-    singular, Q = np.sqrt(squares[keep]), vectors[:, keep]
+    singular, Q = np.sqrt(np.maximum(squares[-rank:], np.finfo(float).tiny)), vectors[:, -rank:]
     K = (Q / np.sqrt(singular)).T * np.sqrt(lam)
     variances = np.einsum("jr,r,jr->j", Q, singular, Q) / lam
     return K, variances, float(singular.sum()) ** 2

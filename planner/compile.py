@@ -110,6 +110,7 @@ def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
     tree = _with_views(tree, catalog)
     _check_tables(tree, catalog)
     _inline_interval_aliases(tree)
+    _note_outputs(tree)
     tree = _qualified(tree, catalog)
     names = tuple(_output_names(tree))
     return _Compiler(catalog).run(tree, names)
@@ -228,29 +229,86 @@ def _truncating_division(node: exp.Expr) -> exp.Expr:
     return whole
 
 
+def _note_outputs(tree: exp.Query) -> None:
+    """Note the names that PostgreSQL gives to outputs without alias; inside, where they can be used, as aliases."""
+    for select in tree.find_all(exp.Select):
+        unnamed = [p for p in select.expressions if not isinstance(p, exp.Alias | exp.Column) and not p.is_star]
+        names = [_postgres_name(node) for node in unnamed]
+        used = {column.name for column in select.find_all(exp.Column)} | {p.alias_or_name for p in select.expressions}
+        for node, name in zip(unnamed, names, strict=True):
+            node.meta["output"] = name
+            if select.parent and name != "?column?" and names.count(name) == 1 and name not in used:
+                node.replace(exp.alias_(node.copy(), name, quoted=True))
+    for values in tree.find_all(exp.Values):
+        alias = values.args.get("alias")
+        if alias and not alias.columns:
+            width = len(values.expressions[0].expressions)
+            alias.set("columns", [exp.to_identifier(f"column{i + 1}") for i in range(width)])
+
+
 def _output_names(tree: exp.Query) -> Iterator[str]:
-    for projection in tree.selects:
-        made_up = isinstance(projection, exp.Alias) and projection.alias.startswith("_col_")
-        yield _postgres_name(projection.this) if made_up else projection.alias_or_name
+    return (_output_name(projection, tree) for projection in tree.selects)
+
+
+def _output_name(projection: exp.Expr, tree: exp.Query) -> str:
+    name, node = projection.alias_or_name, projection.unalias()
+    if "output" in node.meta:
+        return str(node.meta["output"])
+    if not name.startswith("_col_"):
+        return name
+    # A star has brought in a column that has no name: the one that it would have outside is its own.
+    inner = [
+        q.this for q in tree.find_all(exp.Subquery, exp.CTE) if isinstance(node, exp.Column) and q.alias == node.table
+    ]
+    found = [p for query in inner for p in query.selects if p.alias_or_name == node.name]
+    return _output_name(found[0], inner[0]) if found else "?column?"
 
 
 def _postgres_name(node: exp.Expr) -> str:
     """Return the name that PostgreSQL gives to a column without alias."""
     match node:
-        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup():
+        case exp.Paren() | exp.Filter() | exp.Window() | exp.WithinGroup() | exp.IgnoreNulls() | exp.RespectNulls():
             return _postgres_name(node.this)
         case exp.Cast():
             inner = _postgres_name(node.this)
-            return inner if inner != "?column?" else node.to.sql(DIALECT).lower()
+            kind = node.to.this.value.lower()
+            return inner if inner not in ("?column?", "case", *TYPE_NAMES.values()) else TYPE_NAMES.get(kind, kind)
         case exp.Column():
             return node.name
         case exp.Case():
-            return "case"
-        case exp.Binary() | exp.Connector() | exp.Boolean() | exp.Literal() | exp.Null() | exp.Unary() | exp.Subquery():
+            default = _postgres_name(node.args["default"]) if node.args.get("default") else "?column?"
+            return default if default != "?column?" else "case"
+        case exp.Subquery(this=exp.Query(selects=[output])):
+            return output.alias_or_name if isinstance(output, exp.Alias | exp.Column) else _postgres_name(output)
+        case exp.Func() if "name" in node.meta or isinstance(node, exp.Exists):
+            return function_name(node)
+        case exp.GroupConcat():
+            return "string_agg"
+        case exp.StrPosition():
+            return "position"
+        case exp.Trim():
+            return "btrim"
+        case exp.Binary() | exp.Connector() | exp.Not() | exp.Neg() | exp.Predicate():
             return "?column?"
         case exp.Func():
             return function_name(node)
     return "?column?"
+
+
+TYPE_NAMES = {
+    "smallint": "int2",
+    "int": "int4",
+    "bigint": "int8",
+    "float": "float4",
+    "double": "float8",
+    "decimal": "numeric",
+    "boolean": "bool",
+    "text": "text",
+    "varchar": "varchar",
+    "date": "date",
+    "timestamp": "timestamp",
+}
+"""What PostgreSQL calls a column that is a bare cast to a type."""
 
 
 # --- structure ---------------------------------------------------------------------------------------------

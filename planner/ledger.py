@@ -24,7 +24,7 @@ from types import TracebackType
 
 from planner.accounts import GAUSSIAN_KINDS, Caps, Charge, Draft, Quote, Release, View, chained, first_hash
 from planner.costs import from_bytes, simplified, to_bytes
-from planner.errors import LedgerFailed
+from planner.errors import LedgerFailed, SourceFailed
 
 BUSY_SECONDS = 30
 APPLICATION_ID = 0x4E474C44  # "NGLD"
@@ -145,6 +145,7 @@ class Ledger:
         with self._transaction("IMMEDIATE") as connection:
             found = {draft.key: self._stored(draft) for draft in drafts}
             new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if not found[draft.key]]
+            _check_versions(connection, new)
             view = self._checked(new, caps)
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
@@ -330,6 +331,12 @@ class Ledger:
 
 def _charge(draft: Draft) -> Charge:
     return Charge(draft.population, draft.table, draft.cost)
+
+
+def _check_versions(connection: sqlite3.Connection, drafts: Sequence[Draft]) -> None:
+    for draft in drafts:
+        if draft.version != _version(connection, draft.table):
+            raise SourceFailed(f"the data of {draft.table} were refreshed while it was read", hint="ask again")
 
 
 def _version(connection: sqlite3.Connection, table: str) -> int:

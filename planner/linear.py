@@ -39,6 +39,9 @@ MAX_JOINT = 1024
 
 MAX_MEASURES = 12
 
+MOST_UNITS = 2**62 - 1
+"""Largest cost that an account can hold, in units: whatever passes it is refused before it could overflow."""
+
 
 @dataclass(frozen=True, eq=False)
 class Question:
@@ -68,7 +71,9 @@ class Question:
         state = hashlib.sha256(f"linear 1\0{self.workspace.table.name}".encode())
         for axis in self.workspace.axes:
             state.update(f"{axis.key}\\0".encode() + axis.atoms.tobytes())
-        state.update(repr((self.features, self.groups, self.E.shape, self.E.ravel().tolist())).encode())
+        columns = self.workspace.table.columns
+        domains = [domain.fingerprint for name, _ in self.features if (domain := columns[name].domain)]
+        state.update(repr((self.features, domains, self.groups, self.E.shape, self.E.ravel().tolist())).encode())
         for array in (self.cell, self.group, self.pattern, self.units):
             state.update(array.tobytes())
         return state.hexdigest()
@@ -263,6 +268,8 @@ def meeting(question: Question, variances: Floats) -> Measurement:
         ratio = float((reached.variances / variances).max())
         if ratio <= 1:
             return found
+        if not math.isfinite(ratio):
+            break
         slack *= (1 - 1e-6) / ratio
     raise TooLarge("the accuracy asked for can't be reached on the grid of the noise", hint="ask for a larger error")
 
@@ -274,7 +281,10 @@ def spending(question: Question, shape: Floats, *, rho: Fraction, rows_per_unit:
     allowed, scale = max(to_units_down(rho), 1), 1.0
     for attempt in range(12):
         found = cheapest(question, shape * scale)
-        asked = cost(question, found, rows_per_unit=rows_per_unit).highest
+        try:
+            asked = cost(question, found, rows_per_unit=rows_per_unit).highest
+        except TooLarge:
+            asked = MOST_UNITS
         if attempt and asked <= allowed:
             return found, known(question, [found]).variances
         scale *= asked / allowed * (1 + 1e-7)
@@ -357,11 +367,11 @@ def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) ->
         reach = (B[:, kinds[row[part], 0], :] * phi[None, part, :]).sum(axis=2)
         worst = np.maximum(worst, (reach * reach).sum(axis=0))
     scale, down = rows_per_unit**2 << UNIT_BITS, 8 * 4**measurement.bits
-    units = np.array([-((-int(value) * scale) // down) for value in worst], dtype=np.int64)
-    return on_cells(question, units[kind.ravel()] if len(kinds) else np.zeros(0, dtype=np.int64))
+    units = np.array([-((-int(value) * scale) // down) for value in worst], dtype=object)
+    return on_cells(question, units[kind.ravel()])
 
 
-def on_cells(question: Question, at_places: Ints) -> Cost:
+def on_cells(question: Question, at_places: Integers) -> Cost:
     """Return the cost on cells of costs at places; a cell with several places in a group pays for their sum's square.
 
     |a + b|^2 <= 2 (|a|^2 + |b|^2): n places of a cell in one group cost at most n times the sum of their costs,
@@ -370,8 +380,11 @@ def on_cells(question: Question, at_places: Ints) -> Cost:
     cells = question.workspace.cells
     pair = question.cell * max(question.groups, 1) + question.group
     _, inverse, times = np.unique(pair, return_inverse=True, return_counts=True)
+    most = max(at_places, default=0) * int(times.max(initial=0)) * int(np.bincount(question.cell).max(initial=0))
+    if most > MOST_UNITS:
+        raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
     values = np.zeros(cells, dtype=np.int64)
-    np.add.at(values, question.cell, at_places * times[inverse.ravel()])
+    np.add.at(values, question.cell, at_places.astype(np.int64) * times[inverse.ravel()])
     axes = question.workspace.axes
     shape = question.workspace.shape
     return simplified(Cost(tuple(a.key for a in axes), tuple(a.atoms for a in axes), values.reshape(shape)))

@@ -62,8 +62,7 @@ class Meter:
         """Return B x + round(N(0, 4^bits)) for each group: shape (groups, r)."""
         x = self._vector(question.workspace, question.features)
         B = measurement.rows(question)
-        width = _bits(B) + max((power * int(high).bit_length() for (_, power), high in _tops(question)), default=0)
-        kind: Any = np.int64 if width + MAX_ROWS_BITS < 63 else object
+        kind: Any = np.int64 if _bits(B) + _data_bits(question) < 63 else object
         at_places = x[question.cell].astype(kind)
         exact = np.zeros((question.groups, len(B)), dtype=object)
         order = np.argsort(question.group, kind="stable")
@@ -142,14 +141,13 @@ class Meter:
 
     def _vector(self, workspace: Workspace, features: Sequence[Feature]) -> Integers:
         """Return x on the cells of a workspace, shape (cells, 1 + features); from the cache if it can be."""
-        version = self.version()
+        before, version = self._source.fingerprint(), self.version()
         with self._lock:
             if version != self._version:
                 self._cache.clear()
                 self._version = version
             tally = next((t for t in reversed(self._cache.values()) if _serves(t, workspace, features)), None)
         if tally is None:
-            before = self._source.fingerprint()
             tally = self._source.tally(workspace.axes, features)
             self._unchanged(before)
             self._keep(tally)
@@ -170,12 +168,17 @@ class Meter:
         self._source.close()
 
 
-def _tops(question: Question) -> list[tuple[Feature, int]]:
-    return [(f, int(question.high[:, i].max(initial=0))) for i, f in enumerate(question.features)]
+def _data_bits(question: Question) -> int:
+    """Return a bound on the bits of the sum, over features and places, of what is multiplied with a row of B."""
+    tops = [
+        power * int(question.high[:, i].max(initial=0)).bit_length() for i, (_, power) in enumerate(question.features)
+    ]
+    matches = int(np.bincount(question.cell).max(initial=1))  # a row counts so many times, through a public join
+    return max(tops, default=0) + len(question.features).bit_length() + matches.bit_length() + MAX_ROWS_BITS
 
 
 def _bits(array: Integers) -> int:
-    return max((abs(int(value)).bit_length() for value in array.ravel()), default=0) + len(array).bit_length()
+    return max((abs(int(value)).bit_length() for value in array.ravel()), default=0)
 
 
 def _serves(tally: Tally, workspace: Workspace, features: Sequence[Feature]) -> bool:

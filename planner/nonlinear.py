@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -14,7 +15,7 @@ from mechanisms import accounting, selection
 from planner.compile import BASE, Aggregate
 from planner.costs import Cost, simplified, to_units
 from planner.errors import BadValue, TooLarge, Unsupported
-from planner.linear import PRECISION_BITS
+from planner.linear import MAX_BITS, MOST_UNITS, PRECISION_BITS
 from planner.place import MAX_CELLS, Placement, Placer
 from planner.workspace import Ints, Workspace
 
@@ -108,7 +109,7 @@ class Noise:
     @classmethod
     def of(cls, variance: float) -> Noise:
         """Return the noise with at most this variance."""
-        bits = max(math.ceil(PRECISION_BITS + math.log2(variance) / 2), 0)
+        bits = min(max(math.ceil(PRECISION_BITS + math.log2(variance) / 2), 0), MAX_BITS)
         return cls(math.ceil(2.0**bits / math.sqrt(variance)), bits)
 
     def rho(self, sensitivity_squared: int) -> Fraction:
@@ -168,6 +169,17 @@ def draws_for_rho(question: Labelled, *, rho: Fraction, alpha: float) -> Draws:
     return Draws(tuple(draws), error)
 
 
+def rank_error(question: Labelled, draws: Sequence[tuple[Fraction, Fraction]], *, alpha: float) -> float:
+    """Return the rank error that draws have at confidence 1 - alpha; infinite if they lack a wanted interval."""
+    p, rows, size = _level(question), question.workspace.table.max_rows_per_unit, max(question.size, 1)
+    errors = [selection.rank_error(size, p=p, epsilon=draws[0][0], rows=rows, alpha=alpha)]
+    if question.aggregate.interval:
+        for epsilon, offset in draws[1:]:
+            own = selection.rank_error(size, p=p, epsilon=epsilon, rows=rows, alpha=alpha / 2)
+            errors.append(2 * abs(float(offset)) if own <= abs(offset) * (1 + 1e-9) else math.inf)
+    return max(errors) if len(draws) > 1 or not question.aggregate.interval else math.inf
+
+
 def _level(question: Labelled) -> Fraction:
     assert question.aggregate.p is not None
     return question.aggregate.p
@@ -180,8 +192,10 @@ def quantile_cost(question: Labelled, draws: Draws) -> Cost:
 
 def _flat(question: Labelled, rho: Fraction) -> Cost:
     """Return a cost of rho on the cells whose rows count in some group, nothing elsewhere."""
-    axes = question.workspace.axes
+    axes, units = question.workspace.axes, to_units(rho)
+    if units > MOST_UNITS:
+        raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
     values = np.zeros(question.workspace.cells, dtype=np.int64)
-    values[question.cell[question.label >= 0]] = to_units(rho)
+    values[question.cell[question.label >= 0]] = units
     keys, partitions = tuple(axis.key for axis in axes), tuple(axis.atoms for axis in axes)
     return simplified(Cost(keys, partitions, values.reshape(question.workspace.shape)))

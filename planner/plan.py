@@ -9,6 +9,7 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -165,7 +166,7 @@ class QuantileTask:
             draws=self.draws.draws,
         )
         described = [[str(epsilon), str(offset)] for epsilon, offset in self.draws.draws]
-        return encode({**_described(q.workspace), "draws": described, "error": self.draws.rank_error, "y": y})
+        return encode({**_described(q.workspace), "draws": described, "y": y})
 
 
 Task = LinearTask | DistinctTask | QuantileTask
@@ -328,12 +329,9 @@ class Planner:
         else:
             draws = nonlinear.draws_for_rho(question, rho=self.rho, alpha=alpha)
         found = self._history(question.digest, measured.table.name)
-        wanted = len(draws.draws)
-        history = tuple(
-            release
-            for release in found
-            if (body := decode(release.body))["error"] <= draws.rank_error * (1 + 1e-9) and len(body["draws"]) >= wanted
-        )[:1]
+        reached = [nonlinear.rank_error(question, _draws(release), alpha=alpha) for release in found]
+        wanted = draws.rank_error * (1 + 1e-9)
+        history = tuple(release for release, error in zip(found, reached, strict=True) if error <= wanted)[:1]
         cost = None if history or not question.size else nonlinear.quantile_cost(question, draws)
         return QuantileTask(measured.table.name, question, number, set_, history, draws, self._needs(cost))
 
@@ -360,6 +358,10 @@ def _measurement(release: Release) -> Measurement:
 def _noise(release: Release) -> Noise:
     body = decode(release.body)
     return Noise(body["scale"], body["bits"])
+
+
+def _draws(release: Release) -> list[tuple[Fraction, Fraction]]:
+    return [(Fraction(epsilon), Fraction(offset)) for epsilon, offset in decode(release.body)["draws"]]
 
 
 def _packed(array: Any) -> str:

@@ -84,7 +84,7 @@ class Sandbox:
             "enable_external_access=false",
             "lock_configuration=true",
         ):
-            self._root.execute(f"SET {setting}")
+            self._root.execute(f"SET GLOBAL {setting}")
 
     def _load(self, table: Table) -> None:
         try:
@@ -217,6 +217,8 @@ def function_name(node: exp.Expr) -> str:
     """Return the name that the analyst wrote, as well as it can be known."""
     if isinstance(node, exp.Anonymous):
         return node.name.lower()
+    if "name" in node.meta:
+        return str(node.meta["name"])
     return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
 
 

@@ -31,7 +31,6 @@ class Settings:
     rho: Fraction | None = None
     max_rho: Fraction | None = None
     as_of: int | None = None
-    notices: bool = False
 
     @classmethod
     def of(cls, policy: Policy) -> Settings:
@@ -66,8 +65,6 @@ class Settings:
         value = getattr(self, field)
         if field == "error" and self.relative:
             return f"{value * 100:g}%"
-        if isinstance(value, bool):
-            return "on" if value else "off"
         return "" if value is None else f"{float(value):g}" if not isinstance(value, int) else str(value)
 
 
@@ -113,17 +110,10 @@ def _release(name: str, value: str) -> int:
     return int(value)
 
 
-def _switch(name: str, value: str) -> bool:
-    if value.lower() not in ("on", "off", "true", "false", "1", "0"):
-        raise BadValue(f"{name} must be on or off, got {value!r}")
-    return value.lower() in ("on", "true", "1")
-
-
 READERS: dict[str, Callable[[str, str], object]] = {
     "sum_error": _positive,
     "rho": _fraction,
     "max_rho": _fraction,
     "confidence": _confidence,
     "as_of": _release,
-    "notices": _switch,
 }

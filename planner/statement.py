@@ -158,9 +158,12 @@ def _set(tokens: list[Token]) -> Set:
     return Set(_words(tokens[: marks[0]]).lower(), _words(tokens[marks[0] + 1 :]))
 
 
+QUERY_STARTS = ("SELECT", "WITH", "VALUES", "TABLE", "(")
+
+
 def _explain(sql: str, tokens: list[Token], parameters: Parameters) -> Explain:
     options: list[str] = []
-    if tokens and tokens[0].token_type == TokenType.L_PAREN:
+    if len(tokens) > 1 and tokens[0].token_type == TokenType.L_PAREN and tokens[1].text.upper() not in QUERY_STARTS:
         end = next((i for i, t in enumerate(tokens) if t.token_type == TokenType.R_PAREN), len(tokens) - 1)
         options, tokens = [token.text.upper() for token in tokens[1:end]], tokens[end + 1 :]
     while tokens and tokens[0].text.upper() in ("ANALYZE", "VERBOSE"):
@@ -188,8 +191,16 @@ def _query(sql: str, tokens: list[Token], parameters: Parameters) -> Query:
         raise Forbidden(
             f"{tokens[0].text.upper()} is not allowed", hint="the gate answers SELECT, EXPLAIN, SET and SHOW"
         )
+    _note_names(tree, text)
     bound = _bound(tree, parameters)
-    return Query(bound, text.strip(), None if _tells_time(bound) else bound.sql(DIALECT))
+    return Query(bound, text.strip(), None if _tells_time(bound) else f"{text.strip()}\0{bound.sql(DIALECT)}")
+
+
+def _note_names(tree: exp.Query, text: str) -> None:
+    """Note the name under which each function was called: sqlglot has one node for several names."""
+    for node in tree.find_all(exp.Func):
+        if "start" in node.meta and not isinstance(node, exp.Anonymous):
+            node.meta["name"] = text[node.meta["start"] : node.meta["end"] + 1].lower()
 
 
 def _tells_time(tree: exp.Query) -> bool:

@@ -186,11 +186,11 @@ class _Builder:
         ends = _at_ends(node, name, domain, self.bench)
         if ends is None:
             return None
-        if name is None or domain is None or domain.size == 1:
-            return Piece(condition, None, ends[0], 0.0)
-        if domain.nullable:
+        if name is not None and domain is not None and domain.nullable:
             present = exp.Not(this=exp.Is(this=exp.column(name, table=BASE, quoted=True), expression=exp.null()))
             condition = present if condition is None else exp.And(this=condition, expression=present)
+        if name is None or domain is None or domain.size == 1:
+            return Piece(condition, None, ends[0], 0.0)
         return Piece(condition, name, ends[0], (ends[1] - ends[0]) / (domain.size - 1))
 
     # Slots: the expressions whose value has to be known at every place.

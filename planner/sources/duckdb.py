@@ -9,8 +9,12 @@ import csv
 import datetime as dt
 import hashlib
 import re
+import shutil
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,21 +104,40 @@ class DuckdbSource:
     def __init__(self, table: Table) -> None:
         self.table = table
         self._lock = threading.Lock()
+        self._meaning = _meaning(table)
+        # What does not fit into memory is written out: protected rows, so nobody else may read them.
+        self._spill = tempfile.mkdtemp(prefix="noisegate-")
+        weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
+        self._open()
+
+    def _open(self) -> None:
+        """Connect to the file as it is now, and see which columns it has."""
+        table, now = self.table, self.fingerprint()
         try:
             self._connection = duckdb.connect(config={"python_enable_replacements": False})
-            self._connection.execute("SET TimeZone='UTC'")
+            self._connection.execute(f"SET TimeZone='UTC'; SET temp_directory={literal(self._spill)}")
             self._from = attach(self._connection, table, text=True)
             described = self._connection.execute(f"DESCRIBE SELECT * FROM {self._from}").fetchall()
-        except duckdb.Error:
+        except (duckdb.Error, OSError):
             raise SourceFailed(f"the source of table {table.name} can't be opened") from None
         self._types = {row[0]: row[1] for row in described}
-        self._meaning = _meaning(table)
-        missing = [name for name in table.columns if name not in self._types]
+        needed = [*table.columns, *([table.row_key] if table.row_key else [])]
+        missing = [name for name in needed if name not in self._types]
         if missing:
             raise SourceFailed(
                 f"the source of table {table.name} has no column {', '.join(missing)}",
                 hint="correct the column names in the policy",
             )
+        self._seen = now
+
+    @contextmanager
+    def _current(self) -> Iterator[None]:
+        """Hold the connection, which is made anew if the file was replaced: a database file stays open."""
+        with self._lock:
+            if self.fingerprint() != self._seen:
+                self._connection.close()
+                self._open()
+            yield
 
     def fingerprint(self) -> str:
         """Return a text that changes when the file is replaced or written, or read in another way."""
@@ -122,10 +145,15 @@ class DuckdbSource:
             status = self.table.file.stat()
         except OSError:
             raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
-        return f"{status.st_size}:{status.st_mtime_ns}:{self._meaning}"
+        parts = f"{status.st_size}:{status.st_mtime_ns}:{self._meaning}"
+        return hashlib.sha256(parts.encode()).hexdigest()
 
     def tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
         """Return the counts and sums on a partition at least as fine as the axes."""
+        with self._current():
+            return self._tally(axes, features)
+
+    def _tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
         modes = [_code(axis, self._types) for axis in axes]
         codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
         columns = list(dict.fromkeys(column for column, _ in features))
@@ -137,8 +165,7 @@ class DuckdbSource:
         grouping = f" GROUP BY {keys[2:]}" if keys else ""
         totals = "".join(f", {total} AS s{i}" for i, total in enumerate(sums))
         counted = f"SELECT count(*) AS n{totals}{keys} FROM ({inner}){grouping}"
-        with self._lock:
-            fetched = self._fetch(self._translated(counted, axes, modes), exact=bool(features))
+        fetched = self._fetch(self._translated(counted, axes, modes), exact=bool(features))
         n = len(fetched["n"])
         matrix = np.stack([fetched[f"i{j}"] for j in range(len(axes))], axis=1) if axes else np.zeros((n, 0))
         values = np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(sums)))], axis=1)
@@ -155,7 +182,7 @@ class DuckdbSource:
         axes, unit = workspace.axes, quoted(self.table.unit or "")
         parts, joins, number = [f"{unit} AS u"], [], ["0"]
         pairs = np.unique(np.stack([cell, group], axis=1), axis=0)
-        with self._lock:
+        with self._current():
             for j, (axis, stride) in enumerate(zip(axes, workspace.strides, strict=True)):
                 place = _code(axis, self._types).sql if axis.presence else index(axis.column, axis.domain, self._types)
                 parts.append(f"{place} AS i{j}")

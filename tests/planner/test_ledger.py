@@ -110,6 +110,7 @@ def test_find_gives_the_releases_of_a_question_newest_first(ledger: Ledger) -> N
     one = pay(ledger, draft("1"))
     two = pay(ledger, draft("2"))
     pay(ledger, replace(draft("3"), question="another"))
+    ledger.refresh("people", "new data")
     later = pay(ledger, replace(draft("4"), version=2))
     pay(ledger, replace(draft("5"), table="others"))
     assert ledger.find("question", table="people") == [later, two, one]
