@@ -176,7 +176,7 @@ def _bounded(
         bottom, top = np.zeros(len(n)), half**2 if aggregate.kind == "variance" else half
     deviation = np.sqrt(blocks[:, recipe.parts[0], recipe.parts[0]])
     firm = (n > z * deviation) & (n > 1) & np.isfinite(found.sd)
-    value = np.where(n > 1, np.clip(found.value, bottom, top), np.nan)
+    value = np.where(firm, np.clip(found.value, bottom, top), np.nan)
     sd = np.where(firm, found.sd, top - bottom)
     low = np.where(firm, np.clip(found.low, bottom, top), bottom)
     high = np.where(firm, np.clip(found.high, bottom, top), top)

@@ -683,7 +683,8 @@ class _Rewriter:
         if found.key not in keys:
             self.aggregates.append(found)
             keys.append(found.key)
-        return self._column(f"a{keys.index(found.key)}", node.type)
+        kind = found.argument.type if found.kind == "quantile" and found.argument is not None else node.type
+        return self._column(f"a{keys.index(found.key)}", kind)
 
     def _aggregate(self, node: exp.Expr) -> Aggregate:
         inner, condition = node, None

@@ -140,6 +140,14 @@ class SourceFailed(Refusal):
     sqlstate = "58030"
 
 
+class MissingColumns(SourceFailed):
+    """The source lacks columns that the policy declares."""
+
+    def __init__(self, message: str, *, columns: tuple[str, ...] = (), hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.columns = columns
+
+
 class LedgerFailed(Refusal):
     """The ledger can't be read or written; nothing is answered without it."""
 

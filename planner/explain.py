@@ -144,6 +144,10 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
     yield _line("your account", _used(found.account_before, found.account_after, found.account))
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+
+
 def _line(label: str, text: str) -> str:
     return f"  {label:<{LABEL - 2}} {text}"
 
@@ -158,16 +162,18 @@ def _title(part: Part) -> str:
     what = ", ".join(kinds) or "groups"
     keys = ", ".join(_shown(key) for key in part.measured.keys)
     rows = sum(part.placement.group_counts)
-    return f"Noisy {what} of {part.measured.table.name}{f' by {keys}' if keys else ''} ({rows:,} rows)"
+    return f"Noisy {what} of {part.measured.table.name}{f' by {keys}' if keys else ''} ({_number(rows, 'row')})"
 
 
 def _shown(node: exp.Expr) -> str:
     """Return an expression as an analyst would write it."""
-    bare = node.copy()
-    for column in bare.find_all(exp.Column):
-        if column.table == BASE:
-            column.set("table", None)
-    return bare.sql("postgres").replace('"', "")
+
+    def plain(part: exp.Expr) -> exp.Expr:
+        if isinstance(part, exp.Column) and part.table == BASE:
+            return exp.column(part.name)
+        return exp.Div(this=part.left, expression=part.right) if isinstance(part, exp.IntDiv) else part
+
+    return node.copy().transform(plain).sql("postgres")
 
 
 def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
@@ -185,7 +191,7 @@ def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
 def _measured(part: Part) -> str:
     axes = part.placement.workspace.axes
     sizes = " × ".join(f"{axis.column} {axis.size}" for axis in axes)
-    return f"{part.placement.workspace.cells:,} cells{f' ({sizes})' if axes else ''}"
+    return f"{_number(part.placement.workspace.cells, 'cell')}{f' ({sizes})' if axes else ''}"
 
 
 def _task_lines(task: Task) -> Iterator[str]:
@@ -201,11 +207,12 @@ def _task_lines(task: Task) -> Iterator[str]:
 def _released(task: Task) -> str:
     if isinstance(task, LinearTask):
         rows = task.question.groups * len(task.measurement.K)
-        return f"{rows:,} noisy sums"
+        return _number(rows, "noisy sum")
     if isinstance(task, DistinctTask):
-        return f"{task.question.groups:,} noisy numbers of values"
+        return _number(task.question.groups, "noisy number") + " of values"
     assert isinstance(task, QuantileTask)
-    return f"{task.question.groups * len(task.draws.draws):,} choices among {task.question.size:,} values"
+    choices = _number(task.question.groups * len(task.draws.draws), "choice")
+    return f"{choices} among {_number(task.question.size, 'value')}"
 
 
 def _prefix_note(task: QuantileTask) -> Iterator[str]:

@@ -12,7 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,12 @@ from planner import answer, explain, statement, system
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import Catalog, Compiled, compile_query
 from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import Forbidden, TooDear, UnknownAnalyst
+from planner.errors import Forbidden, Mistake, Refusal, TooDear, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
 from planner.plan import Plan, Planner, Prepared, prepare
-from planner.policy import Policy, budget_cap, load
+from planner.policy import Policy, Table, budget_cap, load, refusal
 from planner.result import Interval, OutputColumn, Result, single_column
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
@@ -60,9 +60,7 @@ class Gate:
         self.cap = budget_cap(policy)
         self._ready: OrderedDict[str, Ready] = OrderedDict()
         self._lock = threading.Lock()
-        types = {name: self._types(name) for name in policy.tables}
-        views = {name: self._view(sql) for name, sql in policy.views.items()}
-        self.catalog = Catalog(protected, types | system.TYPES, views)
+        self.catalog = catalog(policy, self.sandbox)
 
     @classmethod
     def open(cls, path: str | Path) -> Gate:
@@ -74,19 +72,6 @@ class Gate:
         except BaseException:
             ledger.close()
             raise
-
-    def _types(self, name: str) -> dict[str, str]:
-        table = self.policy.tables[name]
-        if table.kind != "protected":
-            return self.sandbox.schema(name)
-        return {c.name: c.domain.duckdb_type if c.domain else "VARCHAR" for c in table.columns.values() if not c.hidden}
-
-    @staticmethod
-    def _view(sql: str) -> exp.Query:
-        found = statement.read(sql)
-        if not isinstance(found, statement.Query):
-            raise Forbidden("a view must be a SELECT")
-        return found.tree
 
     def session(self, analyst: str | None = None) -> Session:
         """Return a session of an analyst; None stands for the only one that there is."""
@@ -134,6 +119,38 @@ class Gate:
         for meter in self.meters.values():
             meter.close()
         self.ledger.close()
+
+
+def catalog(policy: Policy, sandbox: Sandbox) -> Catalog:
+    """Return what names mean under a policy; raise PolicyRefusal for views that do not compile."""
+    protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
+    public = {name: sandbox.schema(name) for name in policy.tables if name not in protected}
+    types = {name: _visible_types(table) for name, table in protected.items()} | public | system.TYPES
+    found, mistakes = Catalog(protected, types, {}), []
+    for name, sql in policy.views.items():
+        try:
+            found = replace(found, views={**found.views, name: _view(sql)})
+            compile_query(exp.select("count(*)").from_(name), found)
+        except Refusal as refused:
+            mistakes.append(Mistake(None, f"views.{name}", refused.message))
+    if mistakes:
+        raise refusal(policy.path, mistakes)
+    return found
+
+
+def _visible_types(table: Table) -> dict[str, str]:
+    visible = [column for column in table.columns.values() if not column.hidden]
+    return {column.name: column.domain.duckdb_type if column.domain else "VARCHAR" for column in visible}
+
+
+def _view(sql: str) -> exp.Query:
+    """Return the tree of a view, without places: they would point into the text of whoever asks."""
+    found = statement.read(sql)
+    if not isinstance(found, statement.Query):
+        raise Forbidden("a view must be a SELECT")
+    for node in found.tree.walk():
+        node.meta.clear()
+    return found.tree
 
 
 class Session:

@@ -172,15 +172,16 @@ def integer_row(row: Floats, reach: Floats) -> tuple[Integers, float]:
         row: coefficients, shape (S, Q).
         reach: largest value of each feature, shape (S, Q); the rounding is relative to what a record can add.
     """
-    size = float(np.abs(row).max(initial=0.0))
+    size, most = float(np.abs(row).max(initial=0.0)), float(np.abs(row * reach).max(initial=0.0))
     for digits, factor in itertools.product(range(8), (1, 2, 4)):
-        scaled = row * (factor * 10**digits)
-        near = np.rint(scaled)
-        if size * factor * 10**digits < 2**50 and np.all(
-            np.abs(scaled - near) <= 1e-9 * np.maximum(np.abs(near), 1e-3)
-        ):
-            return near.astype(np.int64).astype(object), 1.0 / (factor * 10**digits)
-    most = float(np.abs(row * reach).max())
+        scale = factor * 10**digits
+        near = np.rint(row * scale)
+        error = np.abs(row * scale - near)
+        decimal = np.all(error <= 1e-9 * np.maximum(np.abs(near), 1e-3)) and np.all(
+            error * reach <= 2.0**-40 * most * scale
+        )
+        if size * scale < 2**50 and decimal:
+            return near.astype(np.int64).astype(object), 1.0 / scale
     unit = 2.0 ** (math.floor(math.log2(most)) - 40 - math.ceil(math.log2(float(reach.max()) + 1)))
     exact = [[round(Fraction(float(value)) / Fraction(unit)) for value in values] for values in row]
     return np.array(exact, dtype=object).reshape(row.shape), unit

@@ -141,19 +141,19 @@ def load(path: str | Path) -> Policy:
         root = read(text)
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
-        raise _refusal(file, [Mistake(None, "", f"can't be read: {reason}")]) from None
+        raise refusal(file, [Mistake(None, "", f"can't be read: {reason}")]) from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise _refusal(file, [Mistake(line, "", "is not UTF-8 text")]) from None
+        raise refusal(file, [Mistake(line, "", "is not UTF-8 text")]) from None
     except ValueError as error:
-        raise _refusal(file, [_syntax_mistake(str(error), text)]) from None
+        raise refusal(file, [_syntax_mistake(str(error), text)]) from None
     policy = _read_policy(root, file.absolute())
     if policy is None or root.mistakes:
-        raise _refusal(file, root.mistakes)
+        raise refusal(file, root.mistakes)
     return policy
 
 
-def _refusal(file: Path, mistakes: Iterable[Mistake]) -> PolicyRefusal:
+def refusal(file: Path, mistakes: Iterable[Mistake]) -> PolicyRefusal:
     """Return the refusal, with the mistakes in the order of the file."""
     ordered = tuple(sorted(mistakes, key=lambda mistake: mistake.line or 0))
     return PolicyRefusal("\n".join(mistake.render(str(file)) for mistake in ordered), mistakes=ordered)

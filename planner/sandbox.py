@@ -45,6 +45,7 @@ REFUSED_NODES = tuple(
         "CurrentSchema",
         "CurrentCatalog",
         "CurrentRole",
+        "CurrentVersion",
         "ReadCSV",
         "ReadParquet",
         "NextValueFor",

@@ -92,7 +92,9 @@ WRITES = (
 def read(sql: str, parameters: Parameters = None) -> Statement:
     """Return the one statement of `sql`, with every placeholder replaced by its value."""
     found = read_all(sql, parameters)
-    if len(found) != 1:
+    if not found:
+        raise SyntaxRefusal("there is no statement", hint="for example: SELECT count(*) FROM …")
+    if len(found) > 1:
         raise SyntaxRefusal(
             f"one statement was expected, got {len(found)}", hint="send the statements one after the other"
         )

@@ -22,10 +22,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
 from planner.gate import Gate, Session
 from planner.passwords import scram_verifier
-from planner.policy import Policy, load
+from planner.policy import Policy
 from planner.proposal import propose
 from planner.result import Result
 from proxy.dbapi import POLICY
@@ -321,7 +322,7 @@ def run_init(arguments: Arguments) -> int:
 def run_check(arguments: Arguments) -> int:
     """Print what the policy guards, or every mistake with its line."""
     try:
-        policy = load(arguments.policy)
+        policy = check(arguments.policy)
     except PolicyRefusal as refusal:
         print("\n".join(printable(line) for line in refusal.message.splitlines()))
         return REFUSED

@@ -23,7 +23,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner.domain import Domain
-from planner.errors import SourceFailed
+from planner.errors import MissingColumns, SourceFailed
 from planner.policy import Table
 from planner.workspace import Axis, Feature, Ints, Workspace
 
@@ -124,8 +124,9 @@ class DuckdbSource:
         needed = [*table.columns, *([table.row_key] if table.row_key else [])]
         missing = [name for name in needed if name not in self._types]
         if missing:
-            raise SourceFailed(
+            raise MissingColumns(
                 f"the source of table {table.name} has no column {', '.join(missing)}",
+                columns=tuple(missing),
                 hint="correct the column names in the policy",
             )
         self._seen = now
