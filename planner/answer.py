@@ -116,9 +116,11 @@ def _linear(part: Part, task: LinearTask, releases: Sequence[Release], s: int, z
         columns |= {f"low{number}": estimate.low, f"high{number}": estimate.high}
     for i, j in itertools.combinations(sorted(estimates), 2):
         (left, left_sd), (right, right_sd) = estimates[i], estimates[j]
-        product = np.einsum("gf,gfh,gh->g", left, blocks, right)
-        scale = left_sd * right_sd
-        columns[f"r{i}_{j}"] = np.divide(product, scale, out=np.zeros(groups), where=scale > 0)
+        with np.errstate(invalid="ignore"):
+            product = np.einsum("gf,gfh,gh->g", left, blocks, right)
+            scale = left_sd * right_sd
+            found = np.divide(product, scale, out=np.zeros(groups), where=scale > 0)
+        columns[f"r{i}_{j}"] = np.nan_to_num(found)
     return columns
 
 

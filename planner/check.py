@@ -22,7 +22,8 @@ def check(path: str | Path) -> Policy:
     lines = locate(policy.path.read_bytes().decode("utf-8-sig"))
     found = [*_sources(policy), *_views(policy)]
     if found:
-        raise refusal(Path(path), [Mistake(line_of(lines, where), ".".join(map(str, where)), text) for where, text in found])
+        mistakes = [Mistake(line_of(lines, where), ".".join(map(str, where)), text) for where, text in found]
+        raise refusal(Path(path), mistakes)
     return policy
 
 

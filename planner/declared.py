@@ -12,7 +12,7 @@ import re
 from collections import Counter
 from decimal import Decimal
 
-from planner.domain import DUCKDB_TYPES, DURATIONS, Bound, Domain, Scalar, Step, show_duration, whole_steps
+from planner.domain import DUCKDB_TYPES, DURATIONS, Bound, Domain, Scalar, Step, grid_size, show_duration, whole_steps
 from planner.toml_reader import Section, basic_string, kind_of
 
 DOMAIN_KEYS = ("type", "values", "other", "min", "max", "step", "nullable")
@@ -22,6 +22,9 @@ PUBLIC_BOUND = "a bound must be public knowledge, not read off the data"
 PUBLIC_VALUES = "the list of values must be public knowledge, not read off the data"
 
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
+
+MAX_GRID = 2**60
+"""Grid indices, and a little arithmetic with them, fit 64 bits."""
 MAX_DAYS = dt.date.max.toordinal()
 
 
@@ -162,6 +165,8 @@ def _is_grid(section: Section, low: Bound, high: Bound, step: Step) -> bool:
         section.wrong(f"max - min must be a multiple of step, got {low} … {high} by {_written(step)}", "max")
     elif isinstance(low, Decimal) and isinstance(high, Decimal) and _too_fine(step, max(-low, high)):
         section.wrong(f"step {step} is too fine: a double can't tell such steps apart near a bound", "step")
+    elif grid_size(low, high, step) > MAX_GRID:
+        section.wrong("there are more values between min and max than can be counted; use a coarser step", "step")
     else:
         return True
     return False

@@ -75,7 +75,7 @@ class Domain:
         """Return the number of cells that are not NULL, `other` included."""
         if self.values is not None:
             return len(self.values) + (self.other is not None)
-        return int(_distance(self.low, self.high) // _length(self.step)) + 1
+        return grid_size(self.low, self.high, self.step)
 
     @property
     def cells(self) -> int:
@@ -165,6 +165,11 @@ def _number(value: object) -> Fraction:
     if isinstance(value, int | Decimal):
         return Fraction(value)
     raise TypeError(f"a number was expected, got {type(value).__name__}")
+
+
+def grid_size(low: Bound | None, high: Bound | None, step: Step | None) -> int:
+    """Return the number of values low, low + step, …, high."""
+    return int(_distance(low, high) // _length(step)) + 1
 
 
 def whole_steps(low: Bound, high: Bound, step: Step) -> bool:

@@ -250,12 +250,18 @@ def _largest(array: Integers) -> int:
 
 
 def cheapest(question: Question, variances: Floats, *, slack: float = 1.0) -> Measurement:
-    """Return the measurement that tells every functional within its target variance, as cheaply as we can."""
+    """Return the measurement that tells every functional within its target variance, as cheaply as we can.
+
+    Each is measured on its own where there are many, or where targets differ so much that some would be lost.
+    """
     active = _active(question)
     V, _, _ = question.points
     V, targets = V[active] * question.units[active, None], variances[active] * slack
-    K = fit(V, targets).K if len(active) <= MAX_FITTED else np.diag(1 / np.sqrt(targets))
-    return _quantised(K * question.units[active], active, len(question.units))
+    if len(active) <= MAX_FITTED:
+        found = _quantised(fit(V, targets).K * question.units[active], active, len(question.units))
+        if np.isfinite(known(question, [found]).variances).all():
+            return found
+    return _quantised(np.diag(question.units[active] / np.sqrt(targets)), active, len(question.units))
 
 
 def meeting(question: Question, variances: Floats) -> Measurement:
@@ -299,7 +305,8 @@ def _active(question: Question) -> Ints:
 
 def _quantised(K: Floats, active: Ints, count: int) -> Measurement:
     """Return K on the grid 2^-bits, away from zero, with zero columns for what is not measured."""
-    least = float(np.abs(K).max(axis=0).min())
+    largest = np.abs(K).max(axis=0)
+    least = float(largest[largest > 0].min())
     bits = min(max(math.ceil(PRECISION_BITS - math.log2(least)), 0), MAX_BITS)
     scaled = np.ldexp(K, bits)
     whole = np.sign(scaled) * np.ceil(np.abs(scaled) * (1 - 1e-12))
