@@ -8,6 +8,7 @@ give; all the rest of the tree stays as it was written and runs in the sandbox.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,6 +24,7 @@ from planner.errors import (
     Forbidden,
     NotGrouped,
     SyntaxRefusal,
+    TooLarge,
     UnknownColumn,
     UnknownTable,
     Unsupported,
@@ -35,6 +37,15 @@ BASE = "__p"
 """Name of the protected table in every flattened expression."""
 
 INTERVALS = {"dp_interval_low": "low", "dp_interval_high": "high", "dp_stddev": "sd"}
+
+SYSTEM = "noisegate"
+"""Schema of the system tables: they change from query to query, so no condition on rows can rest on them."""
+
+RESERVED = "__"
+"""Names that begin so are the gate's own."""
+
+MAX_SETS = 256
+"""Most grouping sets of one SELECT."""
 
 AGGREGATES_HINT = "ask for an aggregate: count, sum, avg, variance, stddev, median or a quantile"
 
@@ -107,8 +118,16 @@ class _Rows:
 
 def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
     """Return what `tree` measures and how its answer is made from that; refuse what can't be answered."""
+    try:
+        return _compiled(tree, catalog)
+    except RecursionError:
+        raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+
+
+def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     tree = _with_views(tree, catalog)
     _check_tables(tree, catalog)
+    _check_outputs(tree)
     _inline_interval_aliases(tree)
     _note_outputs(tree)
     tree = _qualified(tree, catalog)
@@ -131,14 +150,19 @@ def _with_views(tree: exp.Query, catalog: Catalog) -> exp.Query:
 
 def _check_tables(tree: exp.Query, catalog: Catalog) -> None:
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
-    for table in tree.find_all(exp.Table):
-        if not isinstance(table.this, exp.Identifier):
+    for alias in tree.find_all(exp.TableAlias):
+        if alias.name.startswith(RESERVED):
             raise Unsupported(
-                f"the table function {table.name or table.this.sql(DIALECT)} is not available",
+                f"names that begin with {RESERVED} are reserved", hint="choose another name", span=span(alias.this)
+            )
+    for table in tree.find_all(exp.Table):
+        if isinstance(table.this, exp.Func):
+            raise Unsupported(
+                f"the table function {function_name(table.this)} is not available",
                 hint="use a table of the policy",
                 span=span(table),
             )
-        if table.db == "public" or table.catalog:
+        if table.db == "public":
             table.set("db", None)
             table.set("catalog", None)
         name = _table_key(table)
@@ -148,6 +172,24 @@ def _check_tables(tree: exp.Query, catalog: Catalog) -> None:
                 hint=f"there are: {', '.join(sorted(catalog.types))}",
                 span=span(table),
             )
+
+
+def _check_outputs(tree: exp.Query) -> None:
+    """Refuse an empty select list, whole rows as values, and positions that are not in the select list."""
+    for select in tree.find_all(exp.Select):
+        if not select.expressions:
+            raise SyntaxRefusal("the select list is empty", hint=AGGREGATES_HINT, span=span(select))
+        if any(projection.is_star for projection in select.expressions):
+            continue  # how many columns there are is not known yet
+        for part in ("group", "order"):
+            for node in getattr(select.args.get(part), "expressions", ()):
+                literal = node.this if isinstance(node, exp.Ordered) else node
+                if literal.is_int and not 1 <= int(literal.sql()) <= len(select.expressions):
+                    raise NotGrouped(
+                        f"{part.upper()} BY position {literal.sql()} is not in the select list",
+                        hint="positions count from 1",
+                        span=span(literal),
+                    )
 
 
 def _table_key(table: exp.Table) -> str:
@@ -192,9 +234,11 @@ def _qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
         tree = qualify(tree, schema=schema, dialect=DIALECT)
         tree = annotate_types(tree, schema=schema, dialect=DIALECT)
     except OptimizeError as error:
-        raise _unresolved(error, tree) from None
+        raise _unresolved(error, tree, catalog) from None
     except SqlglotError as error:
-        raise SyntaxRefusal(str(error).splitlines()[0]) from None
+        raise SyntaxRefusal(str(error).splitlines()[0], hint="write it as PostgreSQL would read it") from None
+    for whole in tree.find_all(exp.TableColumn):
+        raise Unsupported("a whole row can't be a value", hint="name its columns", span=span(whole))
     for table in tree.find_all(exp.Table):
         if not table.db:
             table.set("db", None)
@@ -203,18 +247,28 @@ def _qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
     return divided
 
 
-def _unresolved(error: OptimizeError, tree: exp.Query) -> UnknownColumn | AmbiguousColumn:
+def _unresolved(error: OptimizeError, tree: exp.Query, catalog: Catalog) -> UnknownColumn | AmbiguousColumn:
     message = str(error)
-    name = message.split("'")[1] if "'" in message else ""
-    places = [span(c) for c in tree.find_all(exp.Column) if c.name.lower() == name.lower()]
-    where = places[0] if places else None
-    if "mbiguous" in message:
+    name = message.split("'")[1].strip('"') if "'" in message else message.rpartition(": ")[2]
+    places = [column for column in tree.find_all(exp.Column) if column.name.lower() == name.lower()]
+    where = span(places[0]) if places else None
+    if "mbiguous" in message or any(_is_ambiguous(column, catalog) for column in places):
         return AmbiguousColumn(f"column {name} is ambiguous", hint="say which table it belongs to", span=where)
     return UnknownColumn(
-        f"there is no column {name}" if name else "a column can't be resolved",
+        f"there is no column {name}" if places else "a column can't be resolved",
         hint="the columns are in noisegate.domains",
         span=where,
     )
+
+
+def _is_ambiguous(column: exp.Column, catalog: Catalog) -> bool:
+    """Return whether a column without a table is in several tables of its FROM."""
+    select = column.parent_select
+    if select is None or column.table or not select.args.get("from_"):
+        return False
+    sources = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
+    tables = [catalog.types.get(source.name, {}) for source in sources if isinstance(source, exp.Table)]
+    return sum(column.name in table for table in tables) > 1
 
 
 def _truncating_division(node: exp.Expr) -> exp.Expr:
@@ -419,7 +473,7 @@ class _Flat:
         for join in select.args.get("joins") or []:
             self._join(join, is_base=join.alias_or_name == alias)
         if select.args.get("where"):
-            self.rows.where.append(self.resolve(select.args["where"].this))
+            self.rows.where.append(self._condition(select.args["where"].this))
 
     def _join(self, join: exp.Join, *, is_base: bool) -> None:
         side = (join.side or "").upper()
@@ -431,7 +485,7 @@ class _Flat:
                 span=span(join),
             )
         target = None if is_base else self._public(join.this)
-        on = self.resolve(join.args["on"]) if join.args.get("on") else None
+        on = self._condition(join.args["on"]) if join.args.get("on") else None
         if left:
             self.rows.joins.append(exp.Join(this=target, side="LEFT", on=on))
             return
@@ -439,6 +493,11 @@ class _Flat:
             self.rows.joins.append(exp.Join(this=target, kind="CROSS"))
         if on is not None:
             self.rows.where.append(on)
+
+    def _condition(self, node: exp.Expr) -> exp.Expr:
+        if _calls(node):
+            raise NotGrouped("aggregates can't stand in WHERE or ON", hint="use HAVING", span=span(node))
+        return self.resolve(node)
 
     def _public(self, source: exp.Expr) -> exp.Expr:
         """Return a copy of a public relation under a fresh alias, and note what its columns are called now."""
@@ -458,7 +517,7 @@ class _Flat:
 
     def _is_public(self, table: exp.Table) -> bool:
         catalog, key = self.compiler.catalog, _table_key(table)
-        return key in catalog.types and key not in catalog.protected
+        return key in catalog.types and key not in catalog.protected and table.db != SYSTEM
 
     def resolve(self, node: exp.Expr) -> exp.Expr:
         """Return an expression of this scope in terms of the base table and the public joins."""
@@ -469,7 +528,7 @@ class _Flat:
                 raise Unsupported(
                     "a condition on rows can't hold a query about protected rows",
                     hint="ask for the inner value first and put it in as a number",
-                    span=span(query),
+                    span=span(query) or span(node),
                 )
         # A public subquery has columns of its own: only names of this scope are replaced.
         return exp.Paren(this=node.copy()).transform(self._replace).this  # type: ignore[no-any-return]
@@ -477,7 +536,7 @@ class _Flat:
     def _replace(self, part: exp.Expr) -> exp.Expr:
         if not isinstance(part, exp.Column) or not part.table:
             return part
-        if part.table not in self.names:
+        if part.table not in self.names or _is_inner(part):
             if part.find_ancestor(exp.Query):
                 return part
             raise Unsupported(
@@ -491,6 +550,18 @@ class _Flat:
         found.type = part.type
         found.this.meta.update(part.this.meta)
         return found
+
+
+def _is_inner(column: exp.Column) -> bool:
+    """Return whether a column of a public subquery belongs to that subquery's own FROM."""
+    select = column.parent_select
+    while select is not None:
+        from_ = select.args.get("from_")
+        sources = [*([from_.this] if from_ else []), *(join.this for join in select.args.get("joins") or ())]
+        if any(source.alias_or_name == column.table for source in sources):
+            return True
+        select = select.parent_select
+    return False
 
 
 def _base_column(name: str) -> exp.Expr:
@@ -566,7 +637,7 @@ class _Rewriter:
         select.set("where", exp.Where(this=having.this) if having else None)
         for part in ("group", "having", "joins"):
             select.set(part, None)
-        select.set("from_", exp.From(this=exp.to_table(self.relation)))
+        select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.relation))))
         rows = self.flat.rows
         return lambda aggregates: Measured(
             self.relation, rows.table, tuple(rows.joins), tuple(rows.where), keys, sets, tuple(aggregates)
@@ -589,6 +660,7 @@ class _Rewriter:
         for name in ("grouping_sets", "rollup", "cube"):
             nested += group.args.get(name) or []
         parts += [self._sets(node, select) for node in nested]
+        _check_sets(math.prod(len(part) for part in parts))
         combined = (tuple(dict.fromkeys(itertools.chain(*choice))) for choice in itertools.product(*parts))
         return tuple(combined)
 
@@ -597,6 +669,7 @@ class _Rewriter:
             return [found for part in node.expressions for found in self._sets(part, select)]
         if isinstance(node, exp.Rollup | exp.Cube):
             units = [self._sets(part, select)[0] for part in node.expressions]
+            _check_sets(2 ** len(units) if isinstance(node, exp.Cube) else len(units))
             if isinstance(node, exp.Rollup):
                 chosen: list[tuple[tuple[int, ...], ...]] = [tuple(units[:n]) for n in range(len(units), -1, -1)]
             else:
@@ -610,7 +683,11 @@ class _Rewriter:
         if isinstance(node, exp.Literal) and not node.is_string:
             position = int(node.name) if node.name.isdigit() else 0
             if not 1 <= position <= len(select.expressions):
-                raise NotGrouped(f"GROUP BY position {node.name} is not in the select list", span=span(node))
+                raise NotGrouped(
+                    f"GROUP BY position {node.name} is not in the select list",
+                    hint="positions count from 1",
+                    span=span(node),
+                )
             return select.expressions[position - 1].unalias()  # type: ignore[no-any-return]
         return node
 
@@ -671,7 +748,9 @@ class _Rewriter:
     def _grouping_bits(self, node: exp.Grouping) -> exp.Expr:
         bits = [self._column(f"g{self.nodes.index(e)}") for e in node.expressions if e in self.nodes]
         if not bits or len(bits) != len(node.expressions):
-            raise NotGrouped("GROUPING takes expressions of GROUP BY", span=span(node))
+            raise NotGrouped(
+                "GROUPING takes expressions of GROUP BY", hint="write them as they are grouped by", span=span(node)
+            )
         total: exp.Expr = bits[0]
         for bit in bits[1:]:
             total = exp.Add(this=exp.Mul(this=exp.Paren(this=total), expression=exp.Literal.number(2)), expression=bit)
@@ -770,6 +849,13 @@ def _half_difference(value: exp.Expr, column: exp.Column, deviation: exp.Column)
     return exp.Div(this=exp.Paren(this=difference), expression=exp.Literal.number("2.0"))
 
 
+def _check_sets(count: int) -> None:
+    if count > MAX_SETS:
+        raise TooLarge(
+            f"the query has {count:,} grouping sets, the limit is {MAX_SETS}", hint="ask for fewer sets at a time"
+        )
+
+
 def _is_sets(node: exp.Expr) -> bool:
     return isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube)
 
@@ -779,8 +865,12 @@ def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]
     match node:
         case exp.Count(this=exp.Distinct(expressions=[argument])):
             return "distinct", argument, {}
-        case exp.Count(this=exp.Star() | None):
+        case exp.Count(this=exp.Star() | exp.Column(this=exp.Star()) | None):
             return "count", None, {}
+        case exp.AggFunc(this=exp.Order(this=argument)) if isinstance(node, exp.Count | exp.Sum | exp.Avg):
+            plain = node.copy()
+            plain.set("this", argument.copy())
+            return _read_call(plain)
         case exp.Count(this=argument) if not isinstance(argument, exp.Distinct) and not node.expressions:
             return "count", argument, {}
         case exp.Sum(this=argument) | exp.Avg(this=argument) if not isinstance(argument, exp.Distinct):
@@ -814,6 +904,8 @@ def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]
         case exp.Quantile(this=argument):
             return "quantile", argument, {"p": _level(node.args["quantile"])}
     name = function_name(node.this if isinstance(node, exp.WithinGroup) else node)
+    if isinstance(node.this, exp.Distinct):
+        name += "(DISTINCT …)"
     extreme = isinstance(node, exp.Min | exp.Max)
     raise Unsupported(
         f"{name} can't be answered privately" if not extreme else f"{name} depends on a single person",
@@ -828,5 +920,9 @@ def _level(node: exp.Expr) -> Fraction:
     except (ValueError, ZeroDivisionError):
         level = Fraction(-1)
     if not 0 <= level <= 1:
-        raise Unsupported("a quantile's level must be one number between 0 and 1", span=span(node))
+        raise Unsupported(
+            "a quantile's level must be one number between 0 and 1",
+            hint="for example: percentile_cont(0.25) WITHIN GROUP (ORDER BY …)",
+            span=span(node),
+        )
     return level.limit_denominator(10_000)

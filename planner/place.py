@@ -142,7 +142,7 @@ class Placer:
             query.append("joins", join.copy())
         if measured.where:
             query = query.where(*(exp.Paren(this=node.copy()) for node in measured.where))
-        self.bench.run(f"CREATE TEMP TABLE {relation} AS {query.sql('duckdb')}")
+        self.bench.run(f"CREATE TEMP TABLE {relation} AS {query.sql('duckdb')} ORDER BY ALL")
         ranks = [f", {_rank(keys)} AS g{s}" for s, keys in enumerate(measured.sets)]
         columns = "".join(f", v{i}" for i in range(len(asked)))
         arrays = self.bench.arrays(f"SELECT __cell{columns}{''.join(ranks)} FROM {relation} ORDER BY rowid")
@@ -210,19 +210,29 @@ def _base_columns(node: exp.Expr) -> Iterator[exp.Column]:
     return (column for column in node.find_all(exp.Column) if column.table == BASE)
 
 
-def _pieces(node: exp.Expr) -> Iterator[exp.Expr]:
-    """Yield the largest parts of `node` that touch one base column and nothing else that varies.
+def _pieces(root: exp.Expr) -> list[exp.Expr]:
+    """Return the largest parts of `root` that touch one base column and nothing else that varies.
 
     The whole is a function of these parts, so cells on which all of them agree are alike. A part that holds a
     public column (of a join or a correlated subquery) varies with it, and is taken apart further.
     """
-    touched = {column.name for column in _base_columns(node)}
-    if not touched:
-        return
-    others = any(column.table != BASE for column in node.find_all(exp.Column))
-    whole = len(touched) == 1 and not others and not isinstance(node, exp.Join | exp.Tuple)
-    if whole or isinstance(node, exp.Column):
-        yield node
-        return
-    for child in node.iter_expressions():
-        yield from _pieces(child)
+    columns: dict[int, frozenset[str]] = {}  # of each node, by its id; OTHER stands for every public column
+    for node in reversed(list(root.walk(bfs=False))):
+        below = [columns[id(child)] for child in node.iter_expressions()]
+        own = {node.name if node.table == BASE else OTHER} if isinstance(node, exp.Column) else ()
+        columns[id(node)] = frozenset(own).union(*below)
+    found, stack = [], [root]
+    while stack:
+        node = stack.pop()
+        whole = len(columns[id(node)]) == 1 and not isinstance(node, exp.Join | exp.Tuple)
+        if not columns[id(node)] - {OTHER}:
+            continue
+        if whole or isinstance(node, exp.Column):
+            found.append(node)
+        else:
+            stack.extend(reversed(list(node.iter_expressions())))
+    return found
+
+
+OTHER = ""
+"""Stands for the public columns among those that an expression touches."""

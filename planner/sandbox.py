@@ -15,11 +15,14 @@ import numpy as np
 from sqlglot import exp
 
 from planner.domain import Domain
-from planner.errors import EvaluationFailed, SourceFailed, UnknownFunction, Unsupported
+from planner.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
 from planner.policy import Policy, Table
 from planner.sources.duckdb import attach
 
 MEMORY_LIMIT = "2GB"
+
+TIME_LIMIT = 60.0
+"""How many seconds one expression may take to evaluate; it runs on public and noisy data only."""
 
 CLOCKS = (
     "today",
@@ -81,6 +84,7 @@ class Sandbox:
             "autoload_known_extensions=false",
             "error_on_division_by_zero=false",
             f"memory_limit='{MEMORY_LIMIT}'",
+            "temp_directory=''",
             "TimeZone='UTC'",
             "enable_external_access=false",
             "lock_configuration=true",
@@ -150,15 +154,13 @@ class Sandbox:
                     raise UnknownFunction(f"there is no function {name}", hint="check its name", span=span(node))
                 raise _refused(name, node)
             if isinstance(node, REFUSED_NODES):
-                raise _refused({"rand": "random"}.get(name, name), node)
+                raise _refused(name, node)
 
 
 def _refused(name: str, node: exp.Expr) -> Unsupported:
-    return Unsupported(
-        f"{name} can't be used here",
-        hint="use functions that give the same value for the same arguments every time",
-        span=span(node),
-    )
+    hint = "use functions that give the same value for the same arguments every time"
+    hints = {"lateral": "use a subquery and a join", "tablesample": "ask about the whole table"}
+    return Unsupported(f"{name} can't be used here", hint=hints.get(name, hint), span=span(node))
 
 
 class Workbench:
@@ -172,13 +174,21 @@ class Workbench:
 
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
         """Run one statement of ours or one that was rewritten from the analyst's tree."""
+        timer = threading.Timer(TIME_LIMIT, self._cursor.interrupt)
+        timer.start()
         try:
             return self._cursor.execute(sql)
+        except duckdb.InterruptException:
+            raise TooLarge(
+                f"the query takes longer than {TIME_LIMIT:g} seconds to evaluate", hint="ask about less at a time"
+            ) from None
         except duckdb.Error as error:
             raise EvaluationFailed(
                 f"the expression can't be evaluated: {first_line(error)}",
                 hint="check the types and functions; the public domain of each column is in noisegate.domains",
             ) from None
+        finally:
+            timer.cancel()
 
     def arrays(self, sql: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the result column by column; an integer or float column has NULL as a masked value."""
@@ -220,7 +230,8 @@ def function_name(node: exp.Expr) -> str:
         return node.name.lower()
     if "name" in node.meta:
         return str(node.meta["name"])
-    return node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+    name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
+    return {"group_concat": "string_agg", "j_s_o_n_array_agg": "json_agg", "rand": "random"}.get(name, name)
 
 
 def span(node: exp.Expr) -> tuple[int, int] | None:
@@ -230,6 +241,6 @@ def span(node: exp.Expr) -> tuple[int, int] | None:
 
 
 def first_line(error: Exception) -> str:
-    """Return the first line of an engine's message, without its class name."""
+    """Return the first line of an engine's message, without its class name and full stop."""
     line = str(error).splitlines()[0]
-    return line.split("Error: ", 1)[-1]
+    return line.split("Error: ", 1)[-1].rstrip(".")

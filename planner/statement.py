@@ -14,10 +14,13 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from planner.errors import BadValue, Forbidden, SyntaxRefusal, Unsupported
+from planner.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, Unsupported
 from planner.sandbox import CLOCKS, function_name, span
 
 DIALECT = "postgres"
+
+MAX_TOKENS = 10_000
+"""Longest statement, in words, numbers and signs: what is longer takes too long to plan."""
 
 
 class Commands(Postgres):
@@ -89,6 +92,16 @@ WRITES = (
 )  # fmt: skip
 
 
+VERBS = (
+    "ALTER", "ANALYZE", "ATTACH", "CALL", "CHECKPOINT", "CLOSE", "CLUSTER", "COMMENT", "COPY", "CREATE",
+    "DEALLOCATE", "DECLARE", "DELETE", "DESCRIBE", "DETACH", "DISCARD", "DO", "DROP", "EXECUTE", "EXPLAIN",
+    "EXPORT", "FETCH", "GRANT", "IMPORT", "INSERT", "INSTALL", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE",
+    "NOTIFY", "PIVOT", "PRAGMA", "PREPARE", "REASSIGN", "REFRESH", "REINDEX", "RELEASE", "REPLACE", "REVOKE",
+    "SAVEPOINT", "SECURITY", "SUMMARIZE", "TRUNCATE", "UNLISTEN", "UNPIVOT", "UPDATE", "USE", "VACUUM",
+)  # fmt: skip
+"""First words of what PostgreSQL or DuckDB would do, and the gate never does."""
+
+
 def read(sql: str, parameters: Parameters = None) -> Statement:
     """Return the one statement of `sql`, with every placeholder replaced by its value."""
     found = read_all(sql, parameters)
@@ -108,10 +121,23 @@ def read_all(sql: str, parameters: Parameters = None) -> list[Statement]:
 
 
 def _tokens(sql: str) -> list[Token]:
+    if not _is_text(sql):
+        raise SyntaxRefusal("the statement is not text that can be stored as UTF-8", hint="check its characters")
     try:
-        return Commands().tokenize(sql)
+        tokens = Commands().tokenize(sql)
     except SqlglotError as error:
         raise SyntaxRefusal("the text can't be read as SQL", hint="check quotes and comments") from error
+    if len(tokens) > MAX_TOKENS:
+        raise TooLarge(
+            f"the statement has {len(tokens):,} words and signs, the limit is {MAX_TOKENS:,}",
+            hint="put long lists of values into ranges, or into a public table",
+        )
+    return tokens
+
+
+def _is_text(text: str) -> bool:
+    """Return whether PostgreSQL could hold the text: no NUL, no half of a surrogate pair."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _split(tokens: list[Token]) -> Iterator[list[Token]]:
@@ -160,7 +186,7 @@ def _set(tokens: list[Token]) -> Set:
     return Set(_words(tokens[: marks[0]]).lower(), _words(tokens[marks[0] + 1 :]))
 
 
-QUERY_STARTS = ("SELECT", "WITH", "VALUES", "TABLE", "(")
+QUERY_STARTS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM", "(")
 
 
 def _explain(sql: str, tokens: list[Token], parameters: Parameters) -> Explain:
@@ -176,10 +202,34 @@ def _explain(sql: str, tokens: list[Token], parameters: Parameters) -> Explain:
         )
     if not tokens:
         raise SyntaxRefusal("EXPLAIN needs a query", hint="for example: EXPLAIN SELECT count(*) FROM …")
+    if "FORMAT" in options and not {"TEXT", "JSON"} & set(options):
+        raise BadValue("EXPLAIN knows the formats TEXT and JSON", hint="for example: EXPLAIN (FORMAT JSON) SELECT …")
     return Explain(_query(sql, tokens, parameters), json="JSON" in options)
 
 
 def _query(sql: str, tokens: list[Token], parameters: Parameters) -> Query:
+    """Read a query; nothing but a query is ever parsed further than its first word."""
+    first = tokens[0].text.upper()
+    if first in VERBS:
+        raise Forbidden(
+            f"{first} is not allowed: the gate only reads",
+            hint="the gate answers SELECT, EXPLAIN, SET and SHOW",
+            span=(tokens[0].start, tokens[0].end),
+        )
+    if first not in QUERY_STARTS:
+        word = sql[tokens[0].start : tokens[0].end + 1]
+        raise SyntaxRefusal(
+            f"syntax error at or near {word!r}",
+            hint="write it as PostgreSQL would read it",
+            span=(tokens[0].start, tokens[0].end),
+        )
+    try:
+        return _parsed_query(sql, tokens, parameters)
+    except RecursionError:
+        raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+
+
+def _parsed_query(sql: str, tokens: list[Token], parameters: Parameters) -> Query:
     # What stands before the statement becomes blanks, so that places in the tree are places in the text.
     text = " " * tokens[0].start + sql[tokens[0].start : tokens[-1].end + 1]
     tree = _parse(text)
@@ -189,10 +239,10 @@ def _query(sql: str, tokens: list[Token], parameters: Parameters) -> Query:
             hint="ask with SELECT",
             span=span(node),
         )
+    if isinstance(tree, exp.Values):
+        tree = exp.select("*").from_(exp.alias_(tree, "values", table=True))
     if not isinstance(tree, exp.Query) or isinstance(tree, exp.Table):
-        raise Forbidden(
-            f"{tokens[0].text.upper()} is not allowed", hint="the gate answers SELECT, EXPLAIN, SET and SHOW"
-        )
+        raise Forbidden("only queries are answered", hint="the gate answers SELECT, EXPLAIN, SET and SHOW")
     _note_names(tree, text)
     bound = _bound(tree, parameters)
     return Query(bound, text.strip(), None if _tells_time(bound) else f"{text.strip()}\0{bound.sql(DIALECT)}")
@@ -214,8 +264,6 @@ def _parse(text: str) -> exp.Expr:
         tree = sqlglot.parse_one(text, read=DIALECT)
     except SqlglotError as error:
         raise _syntax(error, text) from None
-    except RecursionError:
-        raise SyntaxRefusal("the statement is nested too deeply", hint="use fewer levels of nesting") from None
     return tree
 
 
@@ -245,12 +293,19 @@ def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
             key, position = position, position + 1
         if isinstance(key, int):
             used.add(key)
-        found = (rest[key] if key < given else _MISSING) if isinstance(key, int) else named.get(key, _MISSING)
+        found = (rest[key] if 0 <= key < given else _MISSING) if isinstance(key, int) else named.get(key, _MISSING)
         if found is _MISSING:
-            raise BadValue(f"no value was given for parameter {_called(key)}", span=span(node))
+            raise BadValue(
+                f"no value was given for parameter {_called(key)}",
+                hint="pass as many values as the statement has placeholders",
+                span=span(node),
+            )
         node.replace(_literal(found))
     if len(used) < given:
-        raise BadValue(f"{given} values were given for {len(used)} parameters")
+        raise BadValue(
+            f"{given} values were given for {len(used)} parameters",
+            hint="pass as many values as the statement has placeholders",
+        )
     return tree
 
 
@@ -265,6 +320,8 @@ def _literal(value: Any) -> exp.Expr:
     """Return a value as a tree; a negative number in parentheses, so that no operator binds into it."""
     if hasattr(value, "item") and not isinstance(value, bytes):  # numpy scalars
         value = value.item()
+    if isinstance(value, str) and not _is_text(value):
+        raise BadValue("a parameter is not text that can be stored as UTF-8", hint="check its characters")
     if isinstance(value, float):
         return exp.cast(exp.Literal.string(repr(value)), "double")
     if isinstance(value, bool | int | str | Decimal | dt.datetime | dt.date | None):

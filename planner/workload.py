@@ -25,6 +25,9 @@ from planner.workspace import Feature, Ints
 
 Floats = NDArray[np.float64]
 
+MAX_BRANCHES = 64
+"""A CASE of more branches is evaluated on every cell instead of branch by branch."""
+
 MAX_SUM_BITS = 80
 """Grid indices, or their squares, of at most so many bits: sums over 2^40 rows then fit any engine's 128 bits."""
 
@@ -156,8 +159,10 @@ class _Builder:
         if not isinstance(bare, exp.Case):
             piece = self._affine(bare, None)
             return None if piece is None else [piece]
-        whens = [self._when(bare, branch) for branch in bare.args["ifs"]]
         values = [branch.args["true"] for branch in bare.args["ifs"]] + [bare.args.get("default") or exp.null()]
+        if len(values) > MAX_BRANCHES or not any(value.find(exp.Column) for value in values):
+            return None
+        whens = [self._when(bare, branch) for branch in bare.args["ifs"]]
         choice = exp.Case(
             ifs=[exp.If(this=when, true=exp.Literal.number(i)) for i, when in enumerate(whens)],
             default=exp.Literal.number(len(whens)),
@@ -247,7 +252,7 @@ class _Builder:
         holds = self._holds(aggregate.condition) & self._holds(self._present(aggregate))
         if aggregate.kind == "count":
             return Recipe(number, (self._add(functionals, "count", self._count(holds)),))
-        parts = self._placed(term, holds)
+        parts = self._placed(aggregate, term, holds)
         if aggregate.kind == "sum":
             return Recipe(number, (self._add(functionals, "sum", self._sum(parts)),))
         centre = self._centre(parts)
@@ -261,7 +266,7 @@ class _Builder:
             numbers.append(self._add(functionals, "square", self._square(centred)))
         return Recipe(number, tuple(numbers), centre)
 
-    def _placed(self, term: _Term, holds: NDArray[np.bool_]) -> list[_Placed]:
+    def _placed(self, aggregate: Aggregate, term: _Term, holds: NDArray[np.bool_]) -> list[_Placed]:
         if term.weight is None:
             conditions = [(piece, holds & self._holds(piece.condition)) for piece in term.pieces or ()]
             return [
@@ -273,7 +278,9 @@ class _Builder:
         values = np.where(here, np.ma.filled(weight, 0.0), 0.0)
         if not np.isfinite(values).all():
             raise Unsupported(
-                "the expression is not bounded on the public domain", hint="clip it with LEAST and GREATEST"
+                "the expression is not bounded on the public domain",
+                hint="clip it with LEAST and GREATEST",
+                span=aggregate.span,
             )
         return [_Placed(None, here, values, np.zeros(len(values)))]
 
