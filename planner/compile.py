@@ -131,6 +131,7 @@ def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     _inline_interval_aliases(tree)
     _note_outputs(tree)
     tree = _qualified(tree, catalog)
+    _check_sources(tree, catalog)
     names = tuple(_output_names(tree))
     return _Compiler(catalog).run(tree, names)
 
@@ -167,11 +168,23 @@ def _check_tables(tree: exp.Query, catalog: Catalog) -> None:
             table.set("catalog", None)
         name = _table_key(table)
         if name not in catalog.types and not (name in own and not table.db):
-            raise UnknownTable(
-                f"there is no table {name}",
-                hint=f"there are: {', '.join(sorted(catalog.types))}",
-                span=span(table),
-            )
+            raise _unknown_table(table, catalog)
+
+
+def _check_sources(tree: exp.Query, catalog: Catalog) -> None:
+    """Refuse every name that is not, where it stands, a table of the policy or an item of WITH.
+
+    The sandbox has relations of its own, such as duckdb_tables, which an item of WITH elsewhere must not open.
+    """
+    for scope in traverse_scope(tree):
+        for source in scope.sources.values():
+            if isinstance(source, exp.Table) and _table_key(source) not in catalog.types:
+                raise _unknown_table(source, catalog)
+
+
+def _unknown_table(table: exp.Table, catalog: Catalog) -> UnknownTable:
+    known = ", ".join(sorted(catalog.types))
+    return UnknownTable(f"there is no table {_table_key(table)}", hint=f"there are: {known}", span=span(table))
 
 
 def _check_outputs(tree: exp.Query) -> None:

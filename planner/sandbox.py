@@ -17,7 +17,7 @@ from sqlglot import exp
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
 from planner.policy import Policy, Table
-from planner.sources.duckdb import attach
+from planner.sources.duckdb import attach, attached_name
 
 MEMORY_LIMIT = "2GB"
 
@@ -94,6 +94,9 @@ class Sandbox:
     def _load(self, table: Table) -> None:
         try:
             self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT * FROM {attach(self._root, table)}")
+            # A file may hold protected tables as well: nothing of it stays in reach.
+            if table.inner is not None:
+                self._root.execute(f"DETACH {quoted(attached_name(table))}")
         except duckdb.Error as error:
             raise SourceFailed(
                 f"the source of {table.kind} table {table.name} can't be read: {first_line(error)}"

@@ -77,9 +77,14 @@ def attach(connection: duckdb.DuckDBPyConnection, table: Table, *, text: bool = 
         return f"read_parquet({literal(path)})"
     if path.endswith(".csv"):
         return f"read_csv({literal(path)}, {_text_options(table) if text else 'header=true'})"
-    name = f"__file_{table.name}"
-    connection.execute(f"ATTACH {literal(str(table.file))} AS {quoted(name)} (READ_ONLY)")
-    return ".".join([quoted(name), *map(quoted, (table.inner or "").split("."))])
+    name = quoted(attached_name(table))
+    connection.execute(f"ATTACH {literal(str(table.file))} AS {name} (READ_ONLY)")
+    return ".".join([name, *map(quoted, (table.inner or "").split("."))])
+
+
+def attached_name(table: Table) -> str:
+    """Return the name under which a table's database file is attached."""
+    return f"__file_{table.name}"
 
 
 def _text_options(table: Table) -> str:
