@@ -90,8 +90,6 @@ VIEWS = {
     "warm": 'SELECT city, temp, "education-num" AS edu FROM visits WHERE temp > 10',
 }
 
-NUMBERS = ("lo", "hi", "education-num", "wealth")
-
 VISITS = {
     "temp": "BIGINT", "education-num": "BIGINT", "Mixed Case": "VARCHAR", "city": "VARCHAR", "joined": "DATE",
     "seen": "TIMESTAMP", "active": "BOOLEAN", "vip": "BOOLEAN", "score": "DOUBLE", "price": "DOUBLE",
@@ -234,7 +232,8 @@ class Case:
     """One statement of the corpus, with what its comments say of it.
 
     `-- exact`: all rows equal (in order, if it has an ORDER BY), groups without rows are not left over;
-    `-- levels: …`: the quantile columns' levels; `-- names: …`; `-- types: …`; `-- values: …` for placeholders.
+    `-- levels: …`: the quantile columns' levels; `-- runs`: there is no oracle; `-- plain: …`: what the oracle runs
+    instead; `-- values: …`: for placeholders; `-- names: …`, `-- types: …`, `-- rows: …`: what the answer has.
     """
 
     file: str

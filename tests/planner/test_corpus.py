@@ -19,6 +19,7 @@ from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
 CASES = cases()
 ANSWERS = [case for case in CASES if "levels" not in case.notes and "runs" not in case.notes]
 QUANTILES = [case for case in CASES if "levels" in case.notes]
+OWN = [case for case in CASES if "runs" in case.notes]
 
 
 def no_noise(size: int, *, bits: int) -> np.ndarray[Any, Any]:
@@ -157,6 +158,11 @@ def test_a_quantile_has_the_rank_that_was_asked_for(case: Case, session: Session
         for i, other in enumerate(measured):
             assert i in lists or not other or same(answer[i], row[i])
     check_columns(case, result)
+
+
+@pytest.mark.parametrize("case", OWN, ids=lambda case: case.id)
+def test_what_only_the_gate_knows_is_answered(case: Case, session: Session) -> None:
+    check_columns(case, answered(case, session))
 
 
 def lists_instead_of_quantiles(tree: exp.Expr) -> exp.Expr:

@@ -2,12 +2,16 @@
 
 import contextlib
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
+import sqlglot
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlglot import exp
 
 from planner import sandbox
 from planner.errors import Refusal
@@ -17,7 +21,8 @@ from tests.planner.corpus import Case, cases, write_tables
 REFUSED = cases(folder="sql/refused")
 SQLSTATE = re.compile(r"[0-9A-Z]{5}$")
 FUZZED = 400
-"""How many mutated statements are tried; 20,000 were, once, while this test was written."""
+"""How many mutated statements are tried. 23,000 others, tried by hand, found two crashes: the parameter $0, since
+mended, and a sum that can only be zero, which has its own test below. So few examples rarely find such a thing."""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +34,12 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
 @pytest.fixture(scope="module")
 def session(gate: Gate) -> Session:
     return gate.session()
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Gate]:
+    with closing(Gate.open(write_tables(tmp_path))) as found:
+        yield found
 
 
 def expected(case: Case) -> tuple[str, str | None]:
@@ -75,6 +86,22 @@ def test_a_session_answers_after_every_refusal(session: Session) -> None:
         with pytest.raises(Refusal):
             session.execute(case.sql)
         assert session.execute("SELECT 1 AS one").rows == [(1,)]
+
+
+@pytest.mark.xfail(raises=ValueError, reason="planner.linear: a functional that is zero on every point is fitted")
+@pytest.mark.parametrize(
+    "sql", ["SELECT sum(lo) FROM visits WHERE lo = 0", "SELECT sum(lo - 3) FROM visits WHERE lo = 3"]
+)
+def test_a_sum_that_can_only_be_zero_is_answered_or_refused(sql: str, session: Session) -> None:
+    with contextlib.suppress(Refusal):
+        session.describe(sql)
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="planner.gate: what fails in post-processing was paid for before")
+def test_a_scalar_subquery_of_several_rows_is_refused_at_no_cost(fresh: Gate) -> None:
+    with pytest.raises(Refusal):
+        fresh.session().execute("SELECT (SELECT count(*) FROM adult GROUP BY sex)")
+    assert nothing_spent(fresh)
 
 
 # --- size and depth ----------------------------------------------------------------------------------------
@@ -136,13 +163,13 @@ def test_an_endless_evaluation_is_stopped(session: Session, monkeypatch: pytest.
 
 # --- fuzzing -----------------------------------------------------------------------------------------------
 
-WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\w+|[^\w\s]")
+WORD = re.compile(r"'[^']*'|\"[^\"]*\"|\d+\.\d+|\w+|::|<=|>=|<>|\|\||[^\w\s]")
 TEXTS = [case.sql for case in (*cases(), *REFUSED)]
 WORDS = [*sorted({word for text in TEXTS for word in WORD.findall(text)}), "'", '"', "$$", "\\", "é", "1e400", "--"]
 
 
 @st.composite
-def mutated(draw: st.DrawFn) -> str:
+def mutated_text(draw: st.DrawFn) -> str:
     """Return a statement of the corpus with a few words dropped, doubled, moved, or replaced by words of others."""
     words = WORD.findall(draw(st.sampled_from(TEXTS)))
     for _ in range(draw(st.integers(1, 4))):
@@ -165,6 +192,46 @@ def mutated(draw: st.DrawFn) -> str:
     return " ".join(words)
 
 
+EXPRESSIONS = (exp.Condition, exp.Table, exp.Join, exp.Ordered, exp.Where, exp.Group)
+
+
+def parts(tree: exp.Expr) -> list[exp.Expr]:
+    return [node for node in tree.walk() if node.parent and isinstance(node, EXPRESSIONS)]
+
+
+def kind(node: exp.Expr) -> type[exp.Expr]:
+    return next(kind for kind in EXPRESSIONS if isinstance(node, kind))
+
+
+def spares() -> dict[tuple[str, type[exp.Expr]], list[exp.Expr]]:
+    """Return the parts of all trees, by a table that stands near them and by their kind."""
+    found: dict[tuple[str, type[exp.Expr]], list[exp.Expr]] = defaultdict(list)
+    for tree in TREES:
+        for table in {table.name for table in tree.find_all(exp.Table)}:
+            for node in parts(tree):
+                found[table, kind(node)].append(node)
+    return found
+
+
+TREES = [sqlglot.parse_one(case.sql, read="postgres") for case in cases()]
+SPARES = spares()
+
+
+@st.composite
+def mutated_tree(draw: st.DrawFn) -> str:
+    """Return a statement of the corpus with a few parts replaced by parts of others about the same table."""
+    tree = draw(st.sampled_from(TREES)).copy()
+    for _ in range(draw(st.integers(1, 3))):
+        nodes, tables = parts(tree), sorted({table.name for table in tree.find_all(exp.Table)})
+        if not nodes or not tables:
+            break
+        node = draw(st.sampled_from(nodes))
+        others = SPARES[draw(st.sampled_from(tables)), kind(node)]
+        if others:
+            node.replace(draw(st.sampled_from(others)).copy())
+    return tree.sql("postgres")
+
+
 @pytest.fixture(scope="module")
 def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     with (
@@ -176,7 +243,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
 
 
 @settings(max_examples=FUZZED, suppress_health_check=list(HealthCheck))
-@given(sql=mutated())
+@given(sql=mutated_text() | mutated_tree())
 def test_a_mutated_statement_is_answered_or_refused_and_nothing_else(impatient: Session, sql: str) -> None:
     for method in (impatient.describe, impatient.explain, impatient.execute):
         with contextlib.suppress(Refusal):

@@ -116,3 +116,14 @@ SELECT sum(length(city)), avg(char_length(city)) FROM visits
 SELECT sum(extract(year FROM joined)), avg(extract(hour FROM seen)) FROM visits
 
 SELECT sum(wealth / 1000.0), avg(wealth), stddev(wealth) FROM visits WHERE city = 'Rome'
+
+SELECT count(visits.*), count((lo, hi)), count(DISTINCT (lo, hi)) FROM visits
+
+-- the order of what is added makes no difference
+SELECT sum(lo ORDER BY hi), count(lo ORDER BY hi) FROM visits
+
+-- a sum that can only be zero, beside others
+SELECT sum(lo), count(*), avg(hi) FROM visits WHERE lo = 0
+
+-- a division by zero is NULL on the domain, and is left out
+SELECT sum(12 / (lo - 3)), count(12 / (lo - 3)) FROM visits

@@ -52,3 +52,15 @@ SELECT count(*) FROM visits v JOIN (SELECT DISTINCT city FROM visits_synth) AS s
 SELECT r.region, count(*) FILTER (WHERE v.vip), sum(CASE WHEN r.capital THEN v.wealth ELSE 0 END) FROM visits v JOIN regions r ON v.city = r.city GROUP BY r.region
 
 SELECT count(*) FROM visits v JOIN (VALUES ('Oslo', 1), ('Lima', 2)) AS k (city, n) ON v.city = k.city
+
+SELECT count(*), sum(people) FROM visits NATURAL JOIN regions
+
+-- a public subquery may use the alias of the protected table for its own
+SELECT count(*) FROM visits AS v WHERE EXISTS (SELECT 1 FROM regions AS v WHERE v.city = 'Oslo')
+
+SELECT count(*) FROM visits AS regions WHERE EXISTS (SELECT 1 FROM regions WHERE city = 'Oslo')
+
+SELECT count(*) FROM visits AS v WHERE lo IN (SELECT v.weight FROM tags AS v WHERE v.city = 'Rome')
+
+-- plain: SELECT count(*) FROM visits WHERE city IN ('Oslo', 'Rome')
+WITH tags AS (SELECT city FROM regions WHERE people > 500) SELECT count(*) FROM visits JOIN tags ON visits.city = tags.city

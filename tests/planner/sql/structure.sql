@@ -174,3 +174,21 @@ WITH a AS (SELECT sex, count(*) AS n FROM adult GROUP BY sex) SELECT x.sex, y.n 
 
 -- exact
 SELECT sum(n) FROM (SELECT DISTINCT sex, 1 AS n FROM adult) AS t
+
+-- a name of WITH goes before a table of the policy
+-- exact
+WITH adult AS (SELECT 1 AS x) SELECT * FROM adult
+
+WITH visits AS (SELECT age AS lo FROM adult) SELECT sum(lo) FROM visits
+
+-- a column goes before an alias in GROUP BY, an alias before a column in ORDER BY
+SELECT age / 10 AS age, count(*) FROM adult GROUP BY age
+
+SELECT sex, race, income, count(*) FROM adult GROUP BY sex, ROLLUP (race), CUBE (income)
+
+-- exact
+-- plain: SELECT * FROM (VALUES (1, 'a'), (2, 'b')) AS t (n, s)
+VALUES (1, 'a'), (2, 'b')
+
+-- exact
+SELECT unnest(ARRAY[1, 2]) AS n, count(*) FROM adult
