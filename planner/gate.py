@@ -23,7 +23,7 @@ from planner import answer, explain, statement, system
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import Catalog, Compiled, compile_query
 from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import Forbidden, Mistake, Refusal, TooDear, UnknownAnalyst
+from planner.errors import Forbidden, Mistake, Refusal, TooDear, TooLarge, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
@@ -86,6 +86,14 @@ class Gate:
     @contextmanager
     def prepared(self, query: statement.Query) -> Iterator[Ready]:
         """Yield a query ready to be planned; kept for the next time it is asked, as EXPLAIN or to be answered."""
+        try:
+            with self._prepared(query) as ready:
+                yield ready
+        except RecursionError:
+            raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+
+    @contextmanager
+    def _prepared(self, query: statement.Query) -> Iterator[Ready]:
         with self._lock:
             ready = self._ready.pop(query.key, None) if query.key is not None else None
         if ready is None:
@@ -215,7 +223,10 @@ class Session:
         """Return the output columns, from relations that have the right types and no rows yet."""
         for part in plan.parts:
             answer.make_relation(part, answer.nothing(part), ready.bench, z=self.settings.z)
-        types = ready.bench.types(self._post(ready))
+        post = self._post(ready)
+        types = ready.bench.types(post)
+        if ready.compiled.post.find(exp.Subquery):
+            ready.bench.rehearse(post)  # on zeros, but with every group: a scalar subquery of many rows fails here
         names = ready.compiled.names
         return tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
 

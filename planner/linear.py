@@ -299,8 +299,9 @@ def spending(question: Question, shape: Floats, *, rho: Fraction, rows_per_unit:
 
 
 def _active(question: Question) -> Ints:
-    """Return the functionals that are not zero everywhere: the others are known to be 0."""
-    return np.flatnonzero([any(value for value in row.ravel()) for row in question.E])
+    """Return the functionals to which some record can add something: the others are known to be 0."""
+    V, _, _ = question.points
+    return np.flatnonzero(np.abs(V).max(axis=1, initial=0.0) > 0)
 
 
 def _quantised(K: Floats, active: Ints, count: int) -> Measurement:

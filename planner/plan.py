@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -53,7 +54,7 @@ class LinearTask:
     def key(self) -> str:
         return self.measurement.digest(self.question)
 
-    @property
+    @cached_property
     def known(self) -> Known:
         """Return what will be known once this task is done."""
         stack = [_measurement(release) for release in self.history]

@@ -193,6 +193,14 @@ class Workbench:
         finally:
             timer.cancel()
 
+    def rehearse(self, sql: str) -> None:
+        """Run a statement for its shape: raise if a subquery has more than one row where one value is expected."""
+        try:
+            self.run(sql).fetchall()
+        except EvaluationFailed as failure:
+            if "More than one row" in failure.message:
+                raise
+
     def arrays(self, sql: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the result column by column; an integer or float column has NULL as a masked value."""
         return self.run(sql).fetchnumpy()
