@@ -21,6 +21,7 @@ from mechanisms.fitness import fit
 from planner.costs import UNIT_BITS, Cost, simplified, to_units_down
 from planner.errors import TooLarge
 from planner.place import Placement
+from planner.policy import Table
 from planner.workload import Floats, Workload
 from planner.workspace import Feature, Ints, Workspace
 
@@ -122,6 +123,13 @@ def question(work: Workload, sets: Sequence[int]) -> Question:
         units,
         roles,
     )
+
+
+def row_count(table: Table) -> Question:
+    """Return the question SELECT count(*) FROM table."""
+    one, none = np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
+    E = np.ones((1, 1, 1), dtype=np.int64).astype(object)
+    return Question(Workspace(table, ()), (), one, one, 1, one, none, none, E, np.ones(1), ("count",))
 
 
 def _spread(base: Floats, placement: Placement, sets: Sequence[int], first: Ints) -> Floats:

@@ -265,13 +265,22 @@ class Planner:
         """Return the half-width that a count should have."""
         if not self.settings.relative:
             return self.settings.error
-        size = self.meters[table].table.size
+        size = self.meters[table].table.size or self._known_size(table)
         if size is None:
             raise BadValue(
-                "a relative error needs a public size of the table",
-                hint=f"declare rows = … for {table} in the policy, or give noisegate.error as a number",
+                "a relative error needs a public or already known size of the table",
+                hint=f"ask SELECT count(*) FROM {table} first, or give noisegate.error as a number",
             )
         return self.settings.error * size
+
+    def _known_size(self, table: str) -> float | None:
+        """Return the number of rows that earlier answers to SELECT count(*) gave, at least 1; None if nobody asked."""
+        question = linear.row_count(self.meters[table].table)
+        releases = self._history(question.digest, table)
+        if not releases:
+            return None
+        values, _ = LinearTask(table, question, (), (0,), releases, _measurement(releases[0]), None).estimates(releases)
+        return max(float(values[0, 0]), 1.0)
 
     def _needs(self, cost: Cost | None) -> Cost | None:
         if cost is not None and self.settings.as_of is not None:
