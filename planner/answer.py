@@ -14,7 +14,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner.accounts import Release
-from planner.compile import Aggregate
+from planner.measured import Aggregate
 from planner.plan import DistinctTask, LinearTask, Part, QuantileTask, decode
 from planner.sandbox import Workbench
 from planner.workload import Floats, Recipe

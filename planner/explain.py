@@ -13,8 +13,8 @@ import numpy as np
 from sqlglot import exp
 
 from planner.accounts import Caps, Quote
-from planner.compile import BASE, Aggregate
 from planner.costs import rho_of
+from planner.measured import BASE, Aggregate
 from planner.plan import DistinctTask, LinearTask, Part, Plan, QuantileTask, Task
 from planner.settings import Settings
 

@@ -21,12 +21,13 @@ from sqlglot import exp
 
 from planner import answer, explain, statement, system
 from planner.accounts import Caps, Charge, Draft, Release
-from planner.compile import Catalog, Compiled, compile_query
+from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
 from planner.errors import Forbidden, Mistake, Refusal, TooDear, TooLarge, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
+from planner.measured import Catalog, Compiled
 from planner.plan import Plan, Planner, Prepared, prepare
 from planner.policy import Policy, Table, budget_cap, load, refusal
 from planner.result import Interval, OutputColumn, Result, single_column

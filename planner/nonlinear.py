@@ -12,10 +12,10 @@ import numpy as np
 from sqlglot import exp
 
 from mechanisms import accounting, selection
-from planner.compile import BASE, Aggregate
 from planner.costs import Cost, simplified, to_units
 from planner.errors import BadValue, TooLarge, Unsupported
 from planner.linear import MAX_BITS, MOST_UNITS, PRECISION_BITS
+from planner.measured import BASE, Aggregate
 from planner.place import MAX_CELLS, Placement, Placer
 from planner.workspace import Ints, Workspace
 

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from planner.compile import BASE, Measured
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, Forbidden, TooLarge
+from planner.measured import BASE, Measured
 from planner.sandbox import Sandbox, Workbench, quoted, span
 from planner.workspace import Axis, Ints, Workspace
 

@@ -17,12 +17,12 @@ import numpy as np
 
 from planner import linear, nonlinear
 from planner.accounts import Release
-from planner.compile import Compiled, Measured
 from planner.costs import Cost
 from planner.errors import BadValue, TooLarge
 from planner.ledger import Ledger
 from planner.linear import Known, Measurement, Question
 from planner.measure import Meter
+from planner.measured import Compiled, Measured
 from planner.nonlinear import Draws, Labelled, Noise
 from planner.place import Placement, Placer
 from planner.sandbox import Sandbox, Workbench

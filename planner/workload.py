@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlglot import exp
 
-from planner.compile import BASE, Aggregate
 from planner.domain import Domain
 from planner.errors import TooLarge, Unsupported, WrongType
+from planner.measured import BASE, Aggregate
 from planner.place import Placement, Placer
 from planner.policy import Table
 from planner.sandbox import Workbench, grid_value, quoted

@@ -1,0 +1,83 @@
+"""What the compiler makes of a query: names, measured queries, and the post-processing that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from sqlglot import exp
+
+from planner.policy import Table
+
+BASE = "__p"
+"""Name of the protected table in every flattened expression."""
+
+INTERVALS = {"dp_interval_low": "low", "dp_interval_high": "high", "dp_stddev": "sd"}
+
+SYSTEM = "noisegate"
+"""Schema of the system tables: they change from query to query, so no condition on rows can rest on them."""
+
+RESERVED = "__"
+"""Names that begin so are the gate's own."""
+
+MAX_SETS = 256
+"""Most grouping sets of one SELECT."""
+
+AGGREGATES_HINT = "ask for an aggregate: count, sum, avg, variance, stddev, median or a quantile"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """What names mean: protected tables, column types of every table, and the curator's views."""
+
+    protected: Mapping[str, Table]
+    types: Mapping[str, Mapping[str, str]]
+    views: Mapping[str, exp.Query]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """One measured aggregate, its argument and condition in terms of base columns.
+
+    kind: count, sum, avg, variance, stddev, distinct or quantile. `p` is a quantile's level; `continuous`
+    says that it interpolates; `sample` that a variance divides by n - 1.
+    """
+
+    kind: str
+    argument: exp.Expr | None = None
+    condition: exp.Expr | None = None
+    p: Fraction | None = None
+    continuous: bool = False
+    sample: bool = True
+    interval: bool = False
+    span: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        texts = [node.sql("duckdb") if node is not None else None for node in (self.argument, self.condition)]
+        return (self.kind, *texts, self.p, self.continuous, self.sample)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A flat aggregate query over one protected table joined with public ones."""
+
+    name: str
+    table: Table
+    joins: tuple[exp.Join, ...]
+    where: tuple[exp.Expr, ...]
+    keys: tuple[exp.Expr, ...]
+    sets: tuple[tuple[int, ...], ...]
+    aggregates: tuple[Aggregate, ...]
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """`post` runs in the sandbox once each measured relation is there. `names` are the visible columns; behind
+    them, `post` has a low and a high column for each index in `intervals`."""
+
+    post: exp.Query
+    measured: tuple[Measured, ...]
+    names: tuple[str, ...]
+    intervals: tuple[int, ...] = ()
