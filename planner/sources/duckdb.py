@@ -36,6 +36,7 @@ FEW_RUNS = 32
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
 
+PLAIN_INTEGERS = re.compile(r"(TINY|SMALL|BIG)?INT(EGER)?$")
 INTEGER_TYPES = re.compile(r"(HUGEINT|U?(TINY|SMALL|BIG)?INT(EGER)?)$")
 
 FAR = 10**30
@@ -164,7 +165,7 @@ class DuckdbSource:
         codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
         columns = list(dict.fromkeys(column for column, _ in features))
         indices = [f"{index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)]
-        touched = {axis.column for axis in axes}
+        touched = {axis.column for axis, mode in zip(axes, modes, strict=True) if not mode.filtered}
         inner = f"SELECT {', '.join([*codes, *indices]) or '1'} FROM {self._rows(touched)}"
         sums = [f"COALESCE(sum({_power(f'u{columns.index(c)}', p)}), 0)" for c, p in features]
         keys = "".join(f", c{j}" for j in range(len(axes)))
@@ -289,6 +290,8 @@ class _Code:
     sql: str
     partition: Ints
     labels: tuple[object, ...] | None = None
+    filtered: bool = False
+    """Its SQL is right for rows inside the domain only: the others are filtered out before."""
 
 
 def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
@@ -301,12 +304,24 @@ def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
         return _Code(f"CASE WHEN {present} IS NULL THEN {null} ELSE 0 END", axis.atoms)
     starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
     if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
+        if _is_plain(domain, types[axis.column]):
+            # The same as index() where the column is not NULL, at half the time: least and greatest pass over NULL.
+            clipped = f"least(greatest({quoted(axis.column)}, {domain.low}), {domain.high})"
+            offset = f"(CAST({clipped} AS BIGINT) - {domain.low}) // {domain.step}"
+            return _Code(offset, np.arange(domain.cells), filtered=True)
         return _Code(index(axis.column, domain, types), np.arange(domain.cells))
     found = _grid_index(value(axis.column, domain, types), domain)
     atoms = axis.atoms[starts]
     steps = "".join(f" WHEN {found} < {end} THEN {atom}" for end, atom in zip(starts[1:], atoms, strict=False))
     null = f" WHEN {found} IS NULL THEN {axis.atoms[-1]}" if domain.nullable else f" WHEN {found} IS NULL THEN NULL"
     return _Code(f"CASE{null}{steps} ELSE {atoms[-1]} END", axis.atoms)
+
+
+def _is_plain(domain: Domain, found: str) -> bool:
+    """Return whether a column holds integers that 64 bits can clip and count from the lowest, NULL apart."""
+    if not isinstance(domain.low, int) or not isinstance(domain.high, int):
+        return False
+    return not domain.nullable and domain.high - domain.low < 2**62 and PLAIN_INTEGERS.match(found) is not None
 
 
 def value(column: str, domain: Domain, types: Mapping[str, str]) -> str:
