@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -273,11 +273,15 @@ PATIENCE = 1.0
 """Seconds that a command may take without a word."""
 
 
+STEPS = ("planning", "measuring", "charging", "answering")
+"""The steps of a question, in order, as the gate names them."""
+
+
 class Waiting:
     """Says on a terminal what a command is doing, from its second second on."""
 
     def __init__(self, console: Console, text: str) -> None:
-        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+        columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()
         self._progress = Progress(*columns, console=console, transient=True)
         self._task = self._progress.add_task(text, total=None)
         self._timer = threading.Timer(PATIENCE, self._start)
@@ -287,7 +291,9 @@ class Waiting:
 
     def step(self, text: str) -> None:
         """Say what is being done from now on."""
-        self._progress.update(self._task, description=printable(text))
+        done = STEPS.index(text) if text in STEPS else None
+        total = None if done is None else len(STEPS)
+        self._progress.update(self._task, description=printable(text), total=total, completed=done)
 
     def _start(self) -> None:
         with self._lock:
