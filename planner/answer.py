@@ -6,7 +6,7 @@ Everything here is a function of what was released, and of public things.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,12 @@ import numpy as np
 from sqlglot import exp
 
 from planner.accounts import Release
+from planner.bodies import decode
+from planner.marginal import MarginalTask
 from planner.measured import Aggregate
-from planner.plan import DistinctTask, LinearTask, Part, QuantileTask, decode
+from planner.plan import Part
 from planner.sandbox import Workbench
+from planner.tasks import DistinctTask, LinearTask, QuantileTask, of_task
 from planner.workload import Floats, Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
@@ -33,8 +36,11 @@ class _Estimate:
     sd: Floats
 
 
-def make_relation(part: Part, releases: Mapping[str, Sequence[Release]], bench: Workbench, *, z: float) -> None:
-    """Create the noisy relation of a measured query; `releases` gives each task's history by its key."""
+def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *, z: float) -> None:
+    """Create the noisy relation of a measured query, given what the statement newly released.
+
+    None makes a relation of the right types, before anything is measured.
+    """
     pieces = []
     for s, keys in enumerate(part.measured.sets):
         groups = part.placement.group_counts[s]
@@ -42,9 +48,9 @@ def make_relation(part: Part, releases: Mapping[str, Sequence[Release]], bench: 
         columns: Columns = {"g": np.arange(groups, dtype=np.int64), "z": np.full(groups, z)}
         joins = ""
         for task in part.tasks:
-            found = releases[task.key]
-            if isinstance(task, LinearTask) and s in task.sets:
-                columns |= _linear(part, task, found, s, z)
+            found = () if new is None else of_task(task, new)
+            if isinstance(task, LinearTask | MarginalTask) and s in task.sets:
+                columns |= _linear(part, task, new, s, z)
             elif isinstance(task, DistinctTask) and task.set == s:
                 columns |= _distinct(task, found, z)
             elif isinstance(task, QuantileTask) and task.set == s:
@@ -91,20 +97,9 @@ def whole(aggregate: Aggregate) -> bool:
 # --- linear ------------------------------------------------------------------------------------------------
 
 
-def _linear(part: Part, task: LinearTask, releases: Sequence[Release], s: int, z: float) -> Columns:
-    values, covariance = task.estimates(releases)
-    groups, width = part.placement.group_counts[s], len(task.question.units)
-    if len(task.sets) > 1:
-        # Several sets are one problem: the functionals of set s stand in a row, group after group.
-        each = width // sum(part.placement.group_counts[t] for t in task.sets)
-        before = sum(part.placement.group_counts[t] for t in task.sets[: task.sets.index(s)]) * each
-        index = before + np.arange(groups * each).reshape(groups, each)
-        values = values[0][index]
-        blocks = covariance[index[:, :, None], index[:, None, :]]
-        reach = _reach(task)[index]
-    else:
-        blocks = np.broadcast_to(covariance, (groups, width, width))
-        reach = np.broadcast_to(_reach(task), (groups, width))
+def _linear(part: Part, task: LinearTask | MarginalTask, new: Sequence[Release] | None, s: int, z: float) -> Columns:
+    values, blocks, reach = task.answers(new, s)
+    groups = len(values)
     columns: Columns = {}
     estimates = {}
     for recipe in task.recipes:
@@ -122,12 +117,6 @@ def _linear(part: Part, task: LinearTask, releases: Sequence[Release], s: int, z
             found = np.divide(product, scale, out=np.zeros(groups), where=scale > 0)
         columns[f"r{i}_{j}"] = np.nan_to_num(found)
     return columns
-
-
-def _reach(task: LinearTask) -> Floats:
-    V, _, _ = task.question.points
-    reach: Floats = np.abs(V * task.question.units[:, None]).max(axis=1, initial=0.0)
-    return reach
 
 
 def _estimate(
@@ -220,8 +209,3 @@ def _quantile(task: QuantileTask, releases: Sequence[Release]) -> tuple[Columns,
         columns[f"q{number}_{i}"] = labels
         joins += f" LEFT JOIN {task.question.values} AS q{number}_{i} ON q{number}_{i}.i = c.q{number}_{i}"
     return columns, joins
-
-
-def nothing(part: Part) -> dict[str, tuple[Release, ...]]:
-    """Return what is known before anything is measured: it makes a relation of the right types."""
-    return {task.key: () for task in part.tasks}

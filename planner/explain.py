@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
@@ -14,76 +15,100 @@ from sqlglot import exp
 
 from planner.accounts import Caps, Quote
 from planner.costs import rho_of
+from planner.marginal import MarginalTask
 from planner.measured import BASE, Aggregate
-from planner.plan import DistinctTask, LinearTask, Part, Plan, QuantileTask, Task
+from planner.plan import Part, Plan
 from planner.settings import Settings
+from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task
 
 LABEL = 17
 """Width of the left column of EXPLAIN."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation:
-    """The price of a query before it is paid.
+    """The price of a query before it is paid; what takes time to say is worked out when it is asked for.
 
     rho: what the dearest cell would newly pay; rho_before, rho_after: what the population has and would have spent.
-    path: exact (no protected table), free (known already) or direct (newly measured).
-    errors: half-width at the session's confidence for each output column; None where it depends on the answer.
     """
 
+    plan: Plan = field(repr=False)
+    settings: Settings = field(repr=False)
     rho: Fraction
     rho_before: Fraction
     rho_after: Fraction
-    path: str
-    errors: dict[str, float | None]
-    lines: tuple[str, ...]
     budget: Fraction
     account_before: Fraction
     account_after: Fraction
     account: Fraction
-    confidence: float
-    releases: tuple[int, ...]
     quotes: tuple[Quote, ...] = ()
 
+    @property
+    def path(self) -> str:
+        """Return exact (no protected table), free (known already), join or marginals (what is missing), or direct."""
+        paths = {task.path for task in self.plan.tasks}
+        found = (path for path in ("direct", "join", "marginals", "free") if path in paths)
+        return next(found, "free" if self.plan.parts else "exact")
+
+    @property
+    def confidence(self) -> float:
+        return self.settings.confidence
+
+    @cached_property
+    def errors(self) -> dict[str, float | None]:
+        """Return the half-width of each output column that is an aggregate; None where it depends on the answer."""
+        return _errors(self.plan, self.settings)
+
+    @property
+    def releases(self) -> tuple[int, ...]:
+        """Return the numbers of the earlier releases that are used."""
+        return tuple(sorted({number for task in self.plan.tasks for number in task.releases}))
+
+    @cached_property
+    def known(self) -> float:
+        """Return the part of the information that earlier releases hold; of several measurements, the least."""
+        return min((task.share for task in self.plan.tasks), default=1.0)
+
+    @cached_property
+    def ways(self) -> dict[str, float]:
+        """Return what the ways that were looked at would charge the dearest cell, if one thing only is measured."""
+        return dict(self.plan.tasks[0].ways) if len(self.plan.tasks) == 1 else {}
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        """Return the explanation for people."""
+        return tuple(_lines(self.plan, self, self.settings))
+
     def as_json(self) -> dict[str, Any]:
-        numbers = ("rho", "rho_before", "rho_after", "budget", "account_before", "account_after", "account")
+        numbers = ("rho", "rho_before", "rho_after", "budget", "account_before", "account_after", "account", "known")
         found: dict[str, Any] = {name: float(getattr(self, name)) for name in numbers}
         return found | {
             "path": self.path,
             "errors": self.errors,
             "confidence": self.confidence,
             "releases": list(self.releases),
+            "ways": self.ways,
             "plan": list(self.lines),
         }
 
 
 def explanation(plan: Plan, *, settings: Settings, rho: Fraction, quotes: Sequence[Quote], caps: Caps) -> Explanation:
     """Return the explanation of a plan, given what the ledger says of its charges."""
-    path = "exact" if not plan.parts else "direct" if plan.paid else "free"
     tightest = max(quotes, key=lambda quote: quote.after, default=None)
     spent = (tightest.spent, tightest.after, tightest.account_spent, tightest.account_after) if tightest else (0,) * 4
     before, after, account_before, account_after = map(rho_of, spent)
-    known = sorted({release.id for part in plan.parts for task in part.tasks for release in task.history})
-    found = Explanation(
+    return Explanation(
+        plan,
+        settings,
         rho,
         before,
         after,
-        path,
-        _errors(plan, settings),
-        (),
         rho_of(caps.population),
         account_before,
         account_after,
         rho_of(caps.account),
-        settings.confidence,
-        tuple(known),
         tuple(quotes),
     )
-    return _with_lines(found, tuple(_lines(plan, found, settings)))
-
-
-def _with_lines(found: Explanation, lines: tuple[str, ...]) -> Explanation:
-    return Explanation(**{**vars(found), "lines": lines})
 
 
 def _errors(plan: Plan, settings: Settings) -> dict[str, float | None]:
@@ -112,10 +137,10 @@ def aggregate_error(part: Part, number: int, settings: Settings) -> float | None
 
 
 def _task_error(task: Task, number: int, aggregate: Aggregate, settings: Settings) -> float | None:
-    if isinstance(task, LinearTask) and aggregate.kind in ("count", "sum"):
+    if isinstance(task, LinearTask | MarginalTask) and aggregate.kind in ("count", "sum"):
         part = next(recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number)
         each = max(part_ for recipe in task.recipes for part_ in recipe.parts) + 1
-        return settings.z * float(np.sqrt(task.known.variances[part::each].max()))
+        return settings.z * float(np.sqrt(task.variances[:, part::each].max()))
     if isinstance(task, DistinctTask) and task.number == number:
         return settings.z * float(np.sqrt(task.noise.variance))
     if isinstance(task, QuantileTask) and task.number == number:
@@ -132,27 +157,27 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
         return
     for part in plan.parts:
         yield _title(part)
-        yield _line("accuracy", "; ".join(_accuracies(part, settings)))
-        yield _line("measured on", _measured(part))
+        yield line("accuracy", "; ".join(_accuracies(part, settings)))
+        yield line("measured on", _measured(part))
         for task in part.tasks:
             yield from _task_lines(task)
     if found.path == "free":
-        yield _line("cost", "nothing: already known")
+        yield line("cost", "nothing: already known")
     else:
-        yield _line("cost", f"ρ {float(found.rho):.3g} on the dearest cell")
-    yield _line("budget", _used(found.rho_before, found.rho_after, found.budget))
-    yield _line("your account", _used(found.account_before, found.account_after, found.account))
+        yield line("cost", f"ρ {float(found.rho):.3g} on the dearest cell")
+    yield line("budget", used(found.rho_before, found.rho_after, found.budget))
+    yield line("your account", used(found.account_before, found.account_after, found.account))
 
 
-def _number(count: int, noun: str) -> str:
+def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'s' if count != 1 else ''}"
 
 
-def _line(label: str, text: str) -> str:
+def line(label: str, text: str) -> str:
     return f"  {label:<{LABEL - 2}} {text}"
 
 
-def _used(before: Fraction, after: Fraction, cap: Fraction) -> str:
+def used(before: Fraction, after: Fraction, cap: Fraction) -> str:
     first, last = max(float(before / cap), 0.0), float(after / cap)
     return f"{first:.2%} used" if first == last else f"{first:.2%} used → {last:.2%}"
 
@@ -162,7 +187,7 @@ def _title(part: Part) -> str:
     what = ", ".join(kinds) or "groups"
     keys = ", ".join(_shown(key) for key in part.measured.keys)
     rows = sum(part.placement.group_counts)
-    return f"Noisy {what} of {part.measured.table.name}{f' by {keys}' if keys else ''} ({_number(rows, 'row')})"
+    return f"Noisy {what} of {part.measured.table.name}{f' by {keys}' if keys else ''} ({number(rows, 'row')})"
 
 
 def _shown(node: exp.Expr) -> str:
@@ -191,28 +216,59 @@ def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
 def _measured(part: Part) -> str:
     axes = part.placement.workspace.axes
     sizes = " × ".join(f"{axis.column} {axis.size}" for axis in axes)
-    return f"{_number(part.placement.workspace.cells, 'cell')}{f' ({sizes})' if axes else ''}"
+    return f"{number(part.placement.workspace.cells, 'cell')}{f' ({sizes})' if axes else ''}"
 
 
 def _task_lines(task: Task) -> Iterator[str]:
-    if task.history:
-        yield _line("known already", f"release {', '.join(str(r.id) for r in reversed(task.history))}")
+    if task.releases:
+        noun = "release" if len(task.releases) == 1 else "releases"
+        yield line("known already", f"{task.share:.0%} of the information: {noun} {ranges(task.releases)}")
     if task.cost is not None:
-        rho = float(rho_of(task.cost.highest))
-        yield _line("to be released", f"{_released(task)}, ρ {rho:.3g}")
+        yield line("still to learn", f"{_released(task)}, ρ {float(rho_of(task.cost.highest)):.3g}")
+    if isinstance(task, LinearTask | MarginalTask) and task.cost is not None:
+        yield line("why", _why(task))
     if isinstance(task, QuantileTask) and task.cost is not None:
         yield from _prefix_note(task)
 
 
+def _why(task: LinearTask | MarginalTask) -> str:
+    """Return why a way was taken, and what the others would cost."""
+    ways = {name: f"{name} ρ {rho:.3g}" for name, rho in task.ways.items()}
+    if isinstance(task, MarginalTask) and not task.told and len(task.sets) == 1:
+        return "measured afresh: nothing released so far tells about it"
+    if isinstance(task, MarginalTask):
+        return f"whole marginals share what they have in common ({', '.join(ways.values())})"
+    if task.path == "join":
+        return f"the join charges all cells together least ({', '.join(ways.values())})"
+    if "join" in ways:
+        return f"measured afresh: the join would save little, or burden one cell more ({', '.join(ways.values())})"
+    if task.recall is None:
+        return "measured on its own: too large, or too different, to be joined with other answers"
+    return "measured afresh: nothing released so far tells about it"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return numbers with runs shortened: 1, 3-7, 9."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+
+
 def _released(task: Task) -> str:
     if isinstance(task, LinearTask):
-        rows = task.question.groups * len(task.measurement.K)
-        return _number(rows, "noisy sum")
+        rows = task.made.groups * len(task.measurement.K)
+        return number(rows, "noisy sum") + f" on {number(task.made.workspace.cells, 'cell')}"
+    if isinstance(task, MarginalTask):
+        return number(task.rows, "noisy sum") + f" of {number(len(task.made), 'part')} of the marginals"
     if isinstance(task, DistinctTask):
-        return _number(task.question.groups, "noisy number") + " of values"
+        return number(task.question.groups, "noisy number") + " of values"
     assert isinstance(task, QuantileTask)
-    choices = _number(task.question.groups * len(task.draws.draws), "choice")
-    return f"{choices} among {_number(task.question.size, 'value')}"
+    choices = number(task.question.groups * len(task.draws.draws), "choice")
+    return f"{choices} among {number(task.question.size, 'value')}"
 
 
 def _prefix_note(task: QuantileTask) -> Iterator[str]:
@@ -225,10 +281,10 @@ def _prefix_note(task: QuantileTask) -> Iterator[str]:
     prefix = (1 + math.log(max(size, 1)) / math.pi) ** 2 / (2 * deviation**2)
     prefix *= task.question.workspace.table.max_rows_per_unit**2
     if prefix < own:
-        yield _line("note", f"noisy counts of all {size} prefixes would cost ρ {prefix:.3g} and give every quantile")
+        yield line("note", f"noisy counts of all {size} prefixes would cost ρ {prefix:.3g} and give every quantile")
     elif prefix < 3 * own:
         few = int(prefix / own) + 1
-        yield _line(
+        yield line(
             "note",
             f"for {few} or more quantiles, noisy prefix counts (ρ {prefix:.3g} for all) would cost less",
         )

@@ -5,7 +5,6 @@ compile, place, recall, plan; then measure, commit, answer. Nothing leaves befor
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import threading
@@ -19,17 +18,18 @@ from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, explain, statement, system
+from planner import answer, choose, explain, functions, statement, system
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import Forbidden, Mistake, Refusal, TooDear, TooLarge, UnknownAnalyst
+from planner.errors import Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
 from planner.measured import Catalog, Compiled
 from planner.plan import Plan, Planner, Prepared, prepare
 from planner.policy import Policy, Table, budget_cap, load, refusal
+from planner.recall import History
 from planner.result import Interval, OutputColumn, Result, single_column
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
@@ -40,6 +40,9 @@ Step = Callable[[str], None]
 KEPT_QUERIES = 32
 """How many queries stay compiled and placed for the next time."""
 
+FUNCTIONS = {function.name: function for function in (choose.FUNCTION,)}
+"""What can be called in FROM, as noisegate.name(…)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Ready:
@@ -48,6 +51,7 @@ class Ready:
     compiled: Compiled
     parts: tuple[Prepared, ...]
     bench: Workbench
+    call: functions.Call | None = None
 
 
 class Gate:
@@ -57,6 +61,7 @@ class Gate:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
+        self.histories = {name: History(table, ledger) for name, table in protected.items()}
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
         self._ready: OrderedDict[str, Ready] = OrderedDict()
@@ -98,11 +103,14 @@ class Gate:
         with self._lock:
             ready = self._ready.pop(query.key, None) if query.key is not None else None
         if ready is None:
-            self.sandbox.check_functions(query.tree)
-            compiled = compile_query(query.tree, self.catalog)
+            tree, call = functions.taken(query.tree, FUNCTIONS)
+            self.sandbox.check_functions(tree)
+            compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
+            if call is not None:
+                call.check(compiled)
             bench = self.sandbox.workbench()
             parts = tuple(prepare(measured, self.sandbox, bench) for measured in compiled.measured)
-            ready = Ready(compiled, parts, bench)
+            ready = Ready(compiled, parts, bench, call)
         yield ready
         if query.key is not None:
             self._keep(query.key, ready)
@@ -217,13 +225,13 @@ class Session:
     # The way of a query.
 
     def _plan(self, ready: Ready) -> Plan:
-        planner = Planner(self.gate.ledger, self.gate.meters, self.settings)
+        planner = Planner(self.gate.ledger, self.gate.meters, self.gate.histories, self.settings)
         return planner.plan(ready.compiled, ready.parts)
 
     def _columns(self, ready: Ready, plan: Plan) -> tuple[OutputColumn, ...]:
         """Return the output columns, from relations that have the right types and no rows yet."""
         for part in plan.parts:
-            answer.make_relation(part, answer.nothing(part), ready.bench, z=self.settings.z)
+            answer.make_relation(part, None, ready.bench, z=self.settings.z)
         post = self._post(ready)
         types = ready.bench.types(post)
         if ready.compiled.post.find(exp.Subquery):
@@ -231,18 +239,24 @@ class Session:
         names = ready.compiled.names
         return tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
 
-    def _post(self, ready: Ready) -> str:
-        """Return the SQL of the post-processing, after making the system tables that it reads."""
+    def _post(self, ready: Ready, told: Sequence[functions.Row] = ()) -> str:
+        """Return the SQL of the post-processing, after making the system tables that it reads, and what a call told."""
         post = ready.compiled.post.copy()
         for table in list(post.find_all(exp.Table)):
             if table.db == system.SCHEMA:
                 name = f"__system_{table.name}"
-                system.make(table.name, name, self.gate, ready.bench)
-                table.replace(exp.to_table(name).as_(table.alias or table.name, quoted=True))
+                if ready.call is not None and table.name == functions.RESULT:
+                    ready.call.make(name, told, ready.bench)
+                else:
+                    system.make(table.name, name, self.gate, ready.bench)
+                named = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
+                table.replace(exp.Table(this=exp.to_identifier(name), alias=table.args.get("alias") or named))
         return post.sql("duckdb")
 
     def _explained(self, query: statement.Query) -> Explanation:
         with self.gate.prepared(query) as ready:
+            if ready.call is not None:
+                return self._priced(ready, ready.call.planned(self))
             return self._explanation(self._plan(ready))
 
     def _explain(self, query: statement.Query, *, as_json: bool) -> Result:
@@ -264,15 +278,50 @@ class Session:
             columns = self._columns(ready, plan)  # what can't be post-processed is refused before it is paid for
             if _is_empty(ready.compiled.post):
                 return Result(columns, tag="SELECT 0")
+            if ready.call is not None:
+                return self._called(ready, ready.call, columns, query.sql, step)
             explanation = self._explanation(plan)
             self._check(explanation)
-            releases, charged = self._released(plan, query.sql, step)
+            new, charged = self.release(plan.paid, query.sql, step)
             step("answering")
             for part in plan.parts:
-                answer.make_relation(part, releases, ready.bench, z=self.settings.z)
-            rows = ready.bench.run(self._post(ready)).fetchall()
+                answer.make_relation(part, new, ready.bench, z=self.settings.z)
+            rows = ready.bench.rows(self._post(ready))
         visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
         return Result(columns, visible, intervals, charged, f"SELECT {len(rows)}", explanation)
+
+    def _called(
+        self, ready: Ready, call: functions.Call, columns: tuple[OutputColumn, ...], sql: str, step: Step
+    ) -> Result:
+        """Return the rows of a statement that calls a function: planned, priced and checked, and only then run."""
+        planned = call.planned(self)
+        price = self._priced(ready, planned)
+        self._check(price)
+        told = planned.run(sql, step)
+        step("answering")
+        rows = ready.bench.rows(self._post(ready, told.rows))
+        visible, intervals = _split(rows, len(columns), ())
+        paid = functions.paid(
+            price, told, self.gate.ledger.quote([], populations=planned.populations, analyst=self.analyst)
+        )
+        return Result(columns, visible, intervals, told.cost, f"SELECT {len(rows)}", paid)
+
+    def _priced(self, ready: Ready, planned: functions.Planned) -> functions.Priced:
+        """Return the most that a call may charge, whichever way it goes."""
+        ways = planned.alternatives or ((),)
+        quotes = [
+            quote
+            for charges in ways
+            for quote in self.gate.ledger.quote(charges, populations=planned.populations, analyst=self.analyst)
+        ]
+        found = explain.explanation(
+            Plan(ready.compiled, ()),
+            settings=self.settings,
+            rho=max(_dearest(charges) for charges in ways),
+            quotes=quotes,
+            caps=self.gate.caps(self.analyst),
+        )
+        return functions.priced(found, planned)
 
     def _check(self, explanation: Explanation) -> None:
         """Refuse before the data is read, if a cap would be passed as things stand."""
@@ -285,37 +334,22 @@ class Session:
         for quote in explanation.quotes:
             quote.check(self.gate.caps(self.analyst))
 
-    def _released(self, plan: Plan, sql: str, step: Step) -> tuple[dict[str, tuple[Release, ...]], Fraction]:
-        """Return the releases behind every task, after making those that are missing, and what they cost."""
-        drafts, keys = [], {}
-        for task in plan.paid:
+    def release(self, tasks: Sequence[functions.Payable], sql: str, step: Step) -> tuple[list[Release], Fraction]:
+        """Return what is newly released, durable, and what it cost: all drawn first, then one commit."""
+        drafts = []
+        for task in tasks:
             step("measuring")
-            table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
-            version = meter.version()
-            body = task.draw(meter)
             assert task.cost is not None
-            key = hashlib.sha256(f"{version}\0{task.key}".encode()).hexdigest()
-            keys[key] = task.key
-            drafts.append(
-                Draft(
-                    key,
-                    task.digest,
-                    table.population,
-                    table.name,
-                    version,
-                    self.analyst,
-                    sql,
-                    task.kind,
-                    body,
-                    task.cost,
-                )
-            )
+            table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
+            if meter.version() != task.version:
+                raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
+            draft = (table.population, table.name, task.version, self.analyst, sql, task.kind, task.draw(meter))
+            drafts.append(Draft(task.key, task.digest, *draft, task.cost))
+        if not drafts:
+            return [], Fraction(0)
         step("charging")
-        stored = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst)) if drafts else []
-        new = {keys[release.key]: (release,) for release in stored}
-        tasks = [task for part in plan.parts for task in part.tasks]
-        charged = _dearest([Charge(r.population, r.table, r.cost) for r in stored if not r.replayed])
-        return {task.key: (*task.history, *new.get(task.key, ())) for task in tasks}, charged
+        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst))
+        return new, _dearest([Charge(r.population, r.table, r.cost) for r in new if not r.replayed])
 
 
 def _dearest(charges: Sequence[Charge]) -> Fraction:
@@ -334,6 +368,8 @@ def _split(
     rows: list[tuple[Any, ...]], width: int, measured: tuple[int, ...]
 ) -> tuple[list[tuple[Any, ...]], list[tuple[Interval | None, ...]]]:
     """Return the visible part of rows, and the intervals that stand behind it: low, high for each measured column."""
+    if not measured:
+        return [row[:width] for row in rows], [(None,) * width] * len(rows)
     places = [(column, width + 2 * i) for i, column in enumerate(measured)]
     intervals = []
     for row in rows:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ class Question:
             state.update(array.tobytes())
         return state.hexdigest()
 
-    @property
+    @cached_property
     def points(self) -> tuple[Floats, Integers, Ints]:
         """Return what one record can add: V (F, P) in units, phi (P, Q) doubled and the pattern of each point."""
         lows, highs = _ranges_of(self.pattern, self.low, self.high, self.E.shape[1])
@@ -241,6 +242,8 @@ class Measurement:
     def rows(self, question: Question) -> Integers:
         """Return B, shape (r, S, Q), exact."""
         F, S, Q = question.E.shape
+        if np.array_equal(self.K, np.eye(F)):
+            return question.E
         return exact_product(self.K, question.E.reshape(F, S * Q)).reshape(-1, S, Q)
 
 
@@ -254,7 +257,7 @@ def exact_product(left: Integers, right: Integers) -> Integers:
 
 
 def _largest(array: Integers) -> int:
-    return max((abs(int(value)) for value in array.ravel()), default=0)
+    return int(np.abs(array).max(initial=0))
 
 
 def cheapest(question: Question, variances: Floats, *, slack: float = 1.0) -> Measurement:
@@ -304,6 +307,13 @@ def spending(question: Question, shape: Floats, *, rho: Fraction, rows_per_unit:
             return found, known(question, [found]).variances
         scale *= asked / allowed * (1 + 1e-7)
     raise TooLarge("so little budget can't be spent on the grid of the noise", hint="set a larger noisegate.rho")
+
+
+def reach(question: Question) -> Floats:
+    """Return the most that one record can add to each functional, shape (F,)."""
+    V, _, _ = question.points
+    found: Floats = np.abs(V * question.units[:, None]).max(axis=1, initial=0.0)
+    return found
 
 
 def _active(question: Question) -> Ints:
@@ -369,39 +379,65 @@ def known(question: Question, measurements: Sequence[Measurement]) -> Known:
 def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) -> Cost:
     """Return what the measurement costs on every cell, in units, rounded up: k^2 |B phi|^2 / 2 at the dearest corner.
 
+    The two ends of a measured column that the cells do not cut are told apart, as if they were cells: what all
+    releases together cost a record is convex in its value, so no value is dearer than the dearer end.
+
     Guarantee: for tables that differ by one unit (at most k rows) the release has Rényi divergence of order
-    alpha at most alpha times the sum over the unit's rows of their cells' cost, divided by k.
+    alpha at most alpha times the sum over the unit's rows of their cells' cost, divided by k; between two ends the
+    cost of a row is at most their mean, weighted by how near it is to each.
     """
-    B = measurement.rows(question)
+    corner, ended = _corner_costs(question, measurement, rows_per_unit), _ended(question)
+    columns = list(dict.fromkeys(column for column, _ in question.features))
+    values = np.zeros((2,) * len(ended) + (question.workspace.cells,), dtype=np.int64)
+    for number, at_places in enumerate(corner):
+        ends = tuple(number >> (len(columns) - 1 - columns.index(column)) & 1 for column in ended)
+        values[ends] = np.maximum(values[ends], _on_cells(question, at_places))
+    axes = question.workspace.axes
+    grids = (domain.fingerprint for column in ended if (domain := question.workspace.table.columns[column].domain))
+    scope = [f"{column}#{grid}/ends" for column, grid in zip(ended, grids, strict=True)]
+    partitions = [np.arange(2)] * len(ended) + [axis.atoms for axis in axes]
+    shape = (2,) * len(ended) + question.workspace.shape
+    return simplified(Cost((*scope, *(axis.key for axis in axes)), tuple(partitions), values.reshape(shape)))
+
+
+def _ended(question: Question) -> list[str]:
+    """Return the measured columns whose ends are the same in every cell; none if squares are summed."""
+    if any(power > 1 for _, power in question.features):
+        return []
+    cut = {axis.column for axis in question.workspace.axes if not axis.presence}
+    return [column for column, _ in question.features if column not in cut]
+
+
+def _corner_costs(question: Question, measurement: Measurement, rows_per_unit: int) -> Iterator[Integers]:
+    """Yield for each choice of corners what a record at that corner of every place costs, in units, rounded up."""
+    B = measurement.rows(question).astype(float)
     ranges = np.column_stack([question.pattern, question.low, question.high])
     kinds, kind = np.unique(ranges, axis=0, return_inverse=True)
     width = len(question.features)
-    low, high = kinds[:, 1 : 1 + width], kinds[:, 1 + width :]
-    worst = np.zeros(len(kinds), dtype=object)
-    phi, row = corners(question.features, low, high)
+    phi, row = corners(question.features, kinds[:, 1 : 1 + width], kinds[:, 1 + width :])
     for start in range(0, len(row), len(kinds) or 1):
         part = slice(start, start + len(kinds))
-        reach = (B[:, kinds[row[part], 0], :] * phi[None, part, :]).sum(axis=2)
-        worst = np.maximum(worst, (reach * reach).sum(axis=0))
-    scale, down = rows_per_unit**2 << UNIT_BITS, 8 * 4**measurement.bits
-    units = np.array([-((-int(value) * scale) // down) for value in worst], dtype=object)
-    return on_cells(question, units[kind.ravel()])
+        terms = B[:, kinds[row[part], 0], :] * phi[None, part, :].astype(float)
+        # Floating point, rounded up: no sum of a few terms is off by more than 2^-48 of the sum of their sizes.
+        reach = np.abs(terms.sum(axis=2)) + np.abs(terms).sum(axis=2) * 2.0**-48
+        worst = np.square(reach).sum(axis=0) * (1 + 2.0**-40)
+        scaled = np.ldexp(worst, UNIT_BITS - 3 - 2 * measurement.bits) * rows_per_unit**2
+        if scaled.max(initial=0.0) > MOST_UNITS:
+            raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
+        yield np.ceil(scaled).astype(np.int64)[kind.ravel()]
 
 
-def on_cells(question: Question, at_places: Integers) -> Cost:
+def _on_cells(question: Question, at_places: Ints) -> Ints:
     """Return the cost on cells of costs at places; a cell with several places in a group pays for their sum's square.
 
     |a + b|^2 <= 2 (|a|^2 + |b|^2): n places of a cell in one group cost at most n times the sum of their costs,
     places in different groups are different outputs and add up.
     """
-    cells = question.workspace.cells
     pair = question.cell * max(question.groups, 1) + question.group
     _, inverse, times = np.unique(pair, return_inverse=True, return_counts=True)
-    most = max(at_places, default=0) * int(times.max(initial=0)) * int(np.bincount(question.cell).max(initial=0))
-    if most > MOST_UNITS:
+    matches = int(times.max(initial=0)) * int(np.bincount(question.cell).max(initial=0))
+    if int(at_places.max(initial=0)) * matches > MOST_UNITS:
         raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
-    values = np.zeros(cells, dtype=np.int64)
-    np.add.at(values, question.cell, at_places.astype(np.int64) * times[inverse.ravel()])
-    axes = question.workspace.axes
-    shape = question.workspace.shape
-    return simplified(Cost(tuple(a.key for a in axes), tuple(a.atoms for a in axes), values.reshape(shape)))
+    values = np.zeros(question.workspace.cells, dtype=np.int64)
+    np.add.at(values, question.cell, at_places * times[inverse.ravel()])
+    return values

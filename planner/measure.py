@@ -1,8 +1,8 @@
 """The only module that ever holds x, the true data vector: it reads sources, adds exact noise, returns releases.
 
 Guarantee: what leaves a public function of this module is the output of a mechanism whose cost on every cell is
-the one computed for the same arguments by planner.linear.cost or planner.nonlinear. No branch, retry or error
-depends on the values read.
+the one computed for the same arguments by planner.linear.cost, planner.marginal or planner.nonlinear. No branch,
+retry or error depends on the values read.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import sampling, selection
+from mechanisms import helmert, sampling, selection
+from mechanisms.helmert import Rows
+from mechanisms.marginals import Subset
 from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
@@ -76,6 +78,25 @@ class Meter:
             [int(value) + int(draw) for value, draw in zip(*pair, strict=True)]
             for pair in zip(exact, noise, strict=True)
         ]
+
+    def helmert(self, workspace: Workspace, made: Sequence[Rows]) -> list[list[int]]:
+        """Return k (r x) + round(N(0, 4^bits)) for all Helmert rows r of each part, k = ceil(scale / |r|).
+
+        Guarantee: k (r x) is computed exactly, so each number is a rounding of a Gaussian around it, and what is
+        returned costs a record in any cell at most the sum of the parts' `Rows.profile` / 2 of rho.
+        """
+        found: list[list[int]] = []
+        marginals = {A: self._marginal(workspace, A) for A in _largest([rows.A for rows in made])}
+        for rows in made:
+            whole = next(A for A in marginals if set(rows.A) <= set(A))
+            others = tuple(place for place, i in enumerate(whole) if i not in rows.A)
+            x = np.asarray(marginals[whole].sum(axis=others))  # of Python integers, one sum is no array
+            fits = MAX_ROWS_BITS + sum(n.bit_length() for n in x.shape) < 63
+            exact = helmert.coefficients(np.asarray(x, dtype=np.int64 if fits else object)).ravel().tolist()
+            multipliers = rows.multipliers(x.shape).ravel().tolist()
+            noise = sampling.rounded_gaussian(len(exact), bits=rows.bits).tolist()
+            found.append([int(k) * t + z for k, t, z in zip(multipliers, exact, noise, strict=True)])
+        return found
 
     def distinct(
         self,
@@ -139,6 +160,11 @@ class Meter:
 
     # Data vectors.
 
+    def _marginal(self, workspace: Workspace, A: Subset) -> Integers:
+        """Return x summed over all axes but A, shape (n_i for i in A)."""
+        small = Workspace(workspace.table, tuple(workspace.axes[i] for i in A))
+        return self._vector(small, ())[:, 0].reshape(small.shape)
+
     def _vector(self, workspace: Workspace, features: Sequence[Feature]) -> Integers:
         """Return x on the cells of a workspace, shape (cells, 1 + features); from the cache if it can be."""
         before, version = self._source.fingerprint(), self.version()
@@ -166,6 +192,15 @@ class Meter:
     def close(self) -> None:
         self._cache.clear()
         self._source.close()
+
+
+def _largest(parts: Sequence[Subset]) -> list[Subset]:
+    """Return parts that no other of those returned contains, and that contain all others."""
+    found: list[Subset] = []
+    for A in sorted(parts, key=len, reverse=True):
+        if not any(set(A) <= set(B) for B in found):
+            found.append(A)
+    return found
 
 
 def _data_bits(question: Question) -> int:

@@ -9,6 +9,7 @@ import os
 import re
 import stringprep
 import unicodedata
+from dataclasses import dataclass
 
 SALT_BYTES = 16
 
@@ -48,13 +49,30 @@ def scram_verifier(password: str, *, iterations: int = 4096, salt: bytes | None 
 
 def verify(password: str, verifier: str) -> bool:
     """Return whether `verifier` was made from `password`; takes the same time wherever they differ."""
-    match = _VERIFIER.fullmatch(verifier)
-    if match is None or not is_verifier(verifier):
+    if not is_verifier(verifier):
         return False
-    salt = base64.b64decode(match["salt"])
-    stored_key, server_key = _keys(password, salt=salt, iterations=int(match["iterations"]))
-    found = stored_key + server_key
-    return hmac.compare_digest(found, base64.b64decode(match["stored"]) + base64.b64decode(match["server"]))
+    parts = read_verifier(verifier)
+    stored_key, server_key = _keys(password, salt=parts.salt, iterations=parts.iterations)
+    return hmac.compare_digest(stored_key + server_key, parts.stored_key + parts.server_key)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """The parts of a verifier, as a SCRAM exchange needs them."""
+
+    iterations: int
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+
+
+def read_verifier(text: str) -> Verifier:
+    """Return the parts of a verifier; ValueError if it is none."""
+    match = _VERIFIER.fullmatch(text)
+    if match is None or not is_verifier(text):
+        raise ValueError("this is not a SCRAM-SHA-256 verifier")
+    salt, stored, server = (base64.b64decode(match[part]) for part in ("salt", "stored", "server"))
+    return Verifier(int(match["iterations"]), salt, stored, server)
 
 
 def is_verifier(text: str) -> bool:

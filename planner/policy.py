@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from planner import passwords
 from planner.declared import DOMAIN_KEYS, read_domain
 from planner.domain import DUCKDB_TYPES, Domain
 from planner.errors import Mistake, PolicyRefusal
+from planner.listening import Server, read_server
 from planner.toml_reader import Section, basic_string, did_you_mean, quoted, read
 
 SECTIONS = ("budget", "defaults", "analysts", "server", "ledger", "tables", "views")
@@ -55,17 +55,6 @@ class Analyst:
     name: str
     share: Fraction
     password: str | None = None
-
-
-@dataclass(frozen=True)
-class Server:
-    """Where the wire server listens and how clients log in."""
-
-    host: str = "127.0.0.1"
-    port: int = 5433
-    auth: str = "scram"
-    certificate: Path | None = None
-    key: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +166,7 @@ def _read_policy(root: Section, path: Path) -> Policy | None:
         budget=budget or Budget(0.0, 0.0),
         defaults=_read_defaults(root.child("defaults")),
         analysts=_read_analysts(root.child("analysts")),
-        server=_read_server(root.child("server"), path.parent),
+        server=read_server(root.child("server"), path.parent),
         ledger=_read_ledger(root.child("ledger"), path.parent),
         tables=tables,
         views=_read_views(root.child("views"), tables),
@@ -252,35 +241,6 @@ def _read_password(section: Section) -> str | None:
     if password is not None and not passwords.is_verifier(password):
         section.wrong("password is not a SCRAM-SHA-256 verifier; make one with `noisegate passwd`", "password")
     return password
-
-
-def _read_server(section: Section, base: Path) -> Server:
-    section.only(("host", "port", "auth", "certificate", "key"))
-    host = section.text("host") or Server.host
-    port = section.integer("port", least=0, most=65_535)
-    auth = section.choice("auth", ("scram", "trust")) or Server.auth
-    if auth == "trust" and not _is_loopback(host):
-        section.wrong(f'auth = "trust" lets anyone in; it needs a loopback host, got {host}', "auth")
-    certificate, key = _read_file(section, "certificate", base), _read_file(section, "key", base)
-    if ("certificate" in section) != ("key" in section):
-        section.wrong("certificate and key are given together or not at all")
-    return Server(host, port=Server.port if port is None else port, auth=auth, certificate=certificate, key=key)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-def _read_file(section: Section, key: str, base: Path) -> Path | None:
-    name = section.text(key)
-    if name is None:
-        return None
-    if not (base / name).is_file():
-        section.wrong(f"{key} is not a file: {name}", key)
-    return base / name
 
 
 def _read_ledger(section: Section, base: Path) -> Path:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
+
+import numpy as np
 
 from planner.explain import Explanation
 
@@ -17,6 +20,30 @@ class OutputColumn:
 
     name: str
     type: str
+
+
+@dataclass(frozen=True)
+class Columns(Sequence[tuple[Any, ...]]):
+    """Rows that are kept column by column: numbers, texts and booleans, with NULL as a masked value."""
+
+    arrays: tuple[np.ndarray[Any, Any], ...]
+
+    def __len__(self) -> int:
+        return len(self.arrays[0])
+
+    @overload
+    def __getitem__(self, place: int) -> tuple[Any, ...]: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Columns: ...
+
+    def __getitem__(self, place: int | slice) -> tuple[Any, ...] | Columns:
+        if isinstance(place, slice):
+            return Columns(tuple(array[place] for array in self.arrays))
+        return next(iter(self[place : place + 1 or None]))
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return zip(*(array.tolist() for array in self.arrays), strict=True)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
@@ -23,6 +24,9 @@ MEMORY_LIMIT = "2GB"
 
 TIME_LIMIT = 60.0
 """How many seconds one expression may take to evaluate; it runs on public and noisy data only."""
+
+MOST_ROWS = 1_000_000
+"""Largest answer."""
 
 CLOCKS = (
     "today",
@@ -62,10 +66,50 @@ REFUSED_NODES = tuple(
 )
 
 
+BOUNDLESS_NODES = (exp.Lambda, exp.Comprehension, exp.Reduce, exp.GenerateSeries, exp.Format)
+"""Nodes of which a short one makes a value of any size; BOUNDLESS has the functions that sqlglot does not know."""
+
 OWN_FUNCTIONS = frozenset(
     {"dp_interval_low", "dp_interval_high", "dp_stddev", "quantile", "quantile_cont", "quantile_disc"}
 )
 """What the gate itself answers; the sandbox never sees these."""
+
+
+REFLECTIVE = {"version", "json_serialize_plan", "json_deserialize_sql", "parse_duckdb_log_message"}
+
+BOUNDLESS = {"range", "generate_series", "list_resize", "array_resize", "bitstring", "printf", "format", "reduce"}
+BOUNDLESS |= {"list_reduce", "array_reduce"}
+"""Functions of which a short call makes a value of any size."""
+
+LONGEST_TEXT = 1_000_000
+"""Characters that one function may make of others."""
+
+
+def _at_most(size: str, value: str, kind: str) -> str:
+    """Return the SQL of an argument that is an error if a size is beyond the limit.
+
+    The check stands in the argument: DuckDB computes calls of constants while it plans, where neither its memory limit
+    nor an interrupt reaches them, and whatever CASE they stand in.
+    """
+    message = f"a text would have more than {LONGEST_TEXT:,} characters"
+    return f"CASE WHEN {size} > {LONGEST_TEXT} THEN CAST(error('{message}') AS {kind}) ELSE {value} END"
+
+
+_REPEATED = _at_most("CAST(length(item) AS HUGEINT) * CAST(times AS BIGINT)", "CAST(times AS BIGINT)", "BIGINT")
+_PADDED = _at_most("CAST(size AS BIGINT)", "CAST(size AS INTEGER)", "INTEGER")
+_REPLACED = _at_most("(CAST(length(item) AS HUGEINT) + 1) * length(new)", "new", "VARCHAR")
+
+BOUNDED = {
+    "repeat(item, times)": f"system.main.repeat(item, {_REPEATED})",
+    "lpad(item, size, filling)": f"system.main.lpad(item, {_PADDED}, filling)",
+    "rpad(item, size, filling)": f"system.main.rpad(item, {_PADDED}, filling)",
+    "replace(item, old, new)": f"system.main.replace(item, old, {_REPLACED})",
+    "regexp_replace(item, old, new)": (
+        f"system.main.regexp_replace(item, old, {_REPLACED}), "
+        f"(item, old, new, options) AS system.main.regexp_replace(item, old, {_REPLACED}, options)"
+    ),
+}
+"""Functions in the place of DuckDB's own of the same names."""
 
 
 class Sandbox:
@@ -79,6 +123,8 @@ class Sandbox:
             if table.kind != "protected":
                 self._load(table)
         self._root.execute("CREATE SCHEMA noisegate")
+        for head, body in BOUNDED.items():
+            self._root.execute(f"CREATE MACRO {head} AS {body}")
         for setting in (
             "autoinstall_known_extensions=false",
             "autoload_known_extensions=false",
@@ -93,7 +139,10 @@ class Sandbox:
 
     def _load(self, table: Table) -> None:
         try:
-            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT * FROM {attach(self._root, table)}")
+            hidden = ", ".join(quoted(column.name) for column in table.columns.values() if column.hidden)
+            shown = f"* EXCLUDE ({hidden})" if hidden else "*"  # what is hidden is not even here
+            source = attach(self._root, table)
+            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT {shown} FROM {source}")
             # A file may hold protected tables as well: nothing of it stays in reach.
             if table.inner is not None:
                 self._root.execute(f"DETACH {quoted(attached_name(table))}")
@@ -109,8 +158,7 @@ class Sandbox:
             "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro') "
             "AND (stability = 'CONSISTENT' OR stability IS NULL) AND NOT starts_with(function_name, '__')"
         ).fetchall()
-        reflective = {"version", "json_serialize_plan", "json_deserialize_sql", "parse_duckdb_log_message"}
-        return frozenset({name.lower() for (name,) in rows} - reflective) | frozenset(CLOCKS)
+        return frozenset({name.lower() for (name,) in rows} - REFLECTIVE - BOUNDLESS) | frozenset(CLOCKS)
 
     def schema(self, table: str) -> dict[str, str]:
         """Return the column types of a loaded table."""
@@ -147,7 +195,8 @@ class Sandbox:
 
     def check_functions(self, tree: exp.Expr) -> None:
         """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
-        for node in tree.find_all(exp.Func, *REFUSED_NODES):
+        refused = (*REFUSED_NODES, *BOUNDLESS_NODES)
+        for node in tree.find_all(exp.Func, *refused):
             name = function_name(node)
             if isinstance(node, exp.Anonymous) and name not in self.functions | OWN_FUNCTIONS:
                 known = self._root.cursor().execute(
@@ -156,8 +205,13 @@ class Sandbox:
                 if known.fetchone() is None:
                     raise UnknownFunction(f"there is no function {name}", hint="check its name", span=span(node))
                 raise _refused(name, node)
-            if isinstance(node, REFUSED_NODES):
+            if isinstance(node, refused) and not _is_source(node):
                 raise _refused(name, node)
+
+
+def _is_source(node: exp.Expr) -> bool:
+    """Return whether a series stands in FROM, where the compiler says what can."""
+    return isinstance(node, exp.GenerateSeries) and isinstance(node.parent, exp.Table)
 
 
 def _refused(name: str, node: exp.Expr) -> Unsupported:
@@ -177,10 +231,16 @@ class Workbench:
 
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
         """Run one statement of ours or one that was rewritten from the analyst's tree."""
+        with self._limited():
+            return self._cursor.execute(sql)
+
+    @contextmanager
+    def _limited(self) -> Iterator[None]:
+        """Stop what takes too long; DuckDB computes most of a large result only while it is fetched."""
         timer = threading.Timer(TIME_LIMIT, self._cursor.interrupt)
         timer.start()
         try:
-            return self._cursor.execute(sql)
+            yield
         except duckdb.InterruptException:
             raise TooLarge(
                 f"the query takes longer than {TIME_LIMIT:g} seconds to evaluate", hint="ask about less at a time"
@@ -193,17 +253,26 @@ class Workbench:
         finally:
             timer.cancel()
 
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Return all rows of a statement; refuse more than an answer may have."""
+        with self._limited():
+            found = self._cursor.execute(sql).fetchmany(MOST_ROWS + 1)
+        if len(found) > MOST_ROWS:
+            raise TooLarge(f"the answer has more than {MOST_ROWS:,} rows", hint="add a LIMIT")
+        return found
+
     def rehearse(self, sql: str) -> None:
         """Run a statement for its shape: raise if a subquery has more than one row where one value is expected."""
         try:
-            self.run(sql).fetchall()
+            self.rows(sql)
         except EvaluationFailed as failure:
             if "More than one row" in failure.message:
                 raise
 
     def arrays(self, sql: str) -> dict[str, np.ndarray[Any, Any]]:
         """Return the result column by column; an integer or float column has NULL as a masked value."""
-        return self.run(sql).fetchnumpy()
+        with self._limited():
+            return self._cursor.execute(sql).fetchnumpy()
 
     def types(self, sql: str) -> list[tuple[str, str]]:
         """Return (name, type) of every output column, without running anything."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
 import datetime as dt
+import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, ClassVar
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
@@ -116,15 +118,16 @@ def read(sql: str, parameters: Parameters = None) -> Statement:
 
 def read_all(sql: str, parameters: Parameters = None) -> list[Statement]:
     """Return the statements of `sql`; parse all of it before anything is run."""
-    pieces = list(_split(_tokens(sql)))
+    pieces = list(split(tokens_of(sql)))
     return [_statement(sql, piece, parameters) for piece in pieces]
 
 
-def _tokens(sql: str) -> list[Token]:
+def tokens_of(sql: str) -> list[Token]:
+    """Return the words, numbers and signs of a text; refuse what is no SQL at all, or too long to plan."""
     if not _is_text(sql):
         raise SyntaxRefusal("the statement is not text that can be stored as UTF-8", hint="check its characters")
     try:
-        tokens = Commands().tokenize(sql)
+        tokens = tokenized(sql, Commands)
     except SqlglotError as error:
         raise SyntaxRefusal("the text can't be read as SQL", hint="check quotes and comments") from error
     if len(tokens) > MAX_TOKENS:
@@ -135,12 +138,57 @@ def _tokens(sql: str) -> list[Token]:
     return tokens
 
 
+def tokenized(sql: str, dialect: type[Postgres]) -> list[Token]:
+    """Return the tokens of a text with their places in it; SqlglotError if it has none."""
+    text, blanks = spaced(sql)
+    tokens = dialect().tokenize(text)
+    for token in tokens:
+        token.start -= bisect.bisect_left(blanks, token.start)
+        token.end -= bisect.bisect_left(blanks, token.end)
+        # As if all were one line: sqlglot 30.30 miscounts lines and columns behind a $n.
+        token.line, token.col = 1, token.end + 1
+    return tokens
+
+
+def parsed(sql: str, dialect: type[Postgres] = Postgres) -> list[exp.Expr]:
+    """Return the trees of a text, whose places are those in it; SqlglotError if it can't be read."""
+    return [tree for tree in dialect().parser().parse(tokenized(sql, dialect), sql) if tree is not None]
+
+
+_LEXEME = re.compile(
+    r"(?<!\w)[eE]'(?:[^'\\]|\\.|'')*+(?:'|\\?\Z)"  # strings with escapes
+    r"|'[^']*(?:'|\Z)|\"[^\"]*(?:\"|\Z)|--[^\n]*|/\*.*?(?:\*/|\Z)"  # strings, names, comments
+    r"|\$(?P<tag>[^\W\d]\w*|)\$.*?(?:\$(?P=tag)\$|\Z)"  # strings between dollars
+    r"|[^\W\d][\w$]*"  # words, in which a dollar is a letter
+    r"|(?P<parameter>\$\d+)",
+    re.DOTALL,
+)
+_MISREAD = re.compile(r"[^\s$]++\$")
+
+
+def spaced(sql: str) -> tuple[str, tuple[int, ...]]:
+    """Return the text with a blank after each $n that would not be read as one otherwise, and where the blanks are.
+
+    sqlglot 30.30 takes the `$1,$` of `($1,$2)` for the start of a string between dollars.
+
+    >>> spaced("SELECT $1,$2, '$3,$4'")
+    ("SELECT $1 ,$2, '$3,$4'", (9,))
+    """
+    if not re.search(r"\$\d++[^\s$]++\$", sql):
+        return sql, ()
+    ends = [match.end() for match in _LEXEME.finditer(sql) if match["parameter"]]
+    places = [end for end in ends if _MISREAD.match(sql, end)]
+    pieces = [sql[start:end] for start, end in itertools.pairwise([0, *places, len(sql)])]
+    return " ".join(pieces), tuple(place + number for number, place in enumerate(places))
+
+
 def _is_text(text: str) -> bool:
     """Return whether PostgreSQL could hold the text: no NUL, no half of a surrogate pair."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
-def _split(tokens: list[Token]) -> Iterator[list[Token]]:
+def split(tokens: list[Token]) -> Iterator[list[Token]]:
+    """Yield the tokens of each statement; empty ones are left out."""
     piece: list[Token] = []
     for token in tokens:
         if token.token_type == TokenType.SEMICOLON:
@@ -261,20 +309,20 @@ def _tells_time(tree: exp.Query) -> bool:
 
 def _parse(text: str) -> exp.Expr:
     try:
-        tree = sqlglot.parse_one(text, read=DIALECT)
+        found = parsed(text)
     except SqlglotError as error:
-        raise _syntax(error, text) from None
-    return tree
+        raise _syntax(error) from None
+    if len(found) != 1:
+        raise SyntaxRefusal("syntax error", hint="write it as PostgreSQL would read it")
+    return found[0]
 
 
-def _syntax(error: SqlglotError, text: str) -> SyntaxRefusal:
+def _syntax(error: SqlglotError) -> SyntaxRefusal:
     details = (getattr(error, "errors", None) or [{}])[0]
     word, hint = details.get("highlight"), "write it as PostgreSQL would read it"
     if not word:
         return SyntaxRefusal("syntax error", hint=hint)
-    # sqlglot counts lines from 1 and gives the column in which the word ends.
-    before = sum(len(line) for line in text.splitlines(keepends=True)[: details["line"] - 1])
-    end = before + details["col"] - 1
+    end = details["col"] - 1
     return SyntaxRefusal(f"syntax error at or near {word!r}", hint=hint, span=(end - len(word) + 1, end))
 
 
@@ -300,7 +348,7 @@ def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
                 hint="pass as many values as the statement has placeholders",
                 span=span(node),
             )
-        node.replace(_literal(found))
+        node.replace(_array(found) if _is_any(node) else _literal(found))
     if len(used) < given:
         raise BadValue(
             f"{given} values were given for {len(used)} parameters",
@@ -310,6 +358,18 @@ def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
 
 
 _MISSING = object()
+
+
+def _is_any(node: exp.Expr) -> bool:
+    """Return whether a placeholder is the array of `= ANY ($1)`."""
+    above = node.parent.parent if isinstance(node.parent, exp.Paren) else node.parent
+    return isinstance(above, exp.Any)
+
+
+def _array(value: Any) -> exp.Expr:
+    if isinstance(value, list | tuple):
+        return exp.Array(expressions=[_literal(item) for item in value])
+    return _literal(value)
 
 
 def _called(key: int | str) -> str:

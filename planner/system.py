@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
@@ -71,7 +71,11 @@ TYPES: dict[str, dict[str, str]] = {
 
 def make(table: str, name: str, gate: Gate, bench: Workbench) -> None:
     """Create the system table `table` in the workbench under the given name."""
-    rows, types = list(MAKERS[table](gate)), TYPES[f"{SCHEMA}.{table}"]
+    create(name, list(MAKERS[table](gate)), TYPES[f"{SCHEMA}.{table}"], bench)
+
+
+def create(name: str, rows: Sequence[Row], types: Mapping[str, str], bench: Workbench) -> None:
+    """Create a relation in the workbench from rows of values."""
     arrays = {column: _array([row[i] for row in rows], kind) for i, (column, kind) in enumerate(types.items())}
     bench.register(f"{name}_arrays", arrays)
     casts = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())

@@ -127,7 +127,7 @@ class _Builder:
         self.features = tuple((column, p) for column, top in sorted(wanted.items()) for p in range(1, top + 1))
         self.placement = self.placer.place(list(self.slots.values()))
         self.order = {text: i for i, text in enumerate(self.slots)}
-        self.low, self.high = self._ranges()
+        self.low, self.high = self.placement.workspace.ranges(self.features, self.placement.cell)
         functionals: list[Functional] = []
         recipes = [
             self._recipe(number, aggregate, term, functionals)
@@ -222,24 +222,6 @@ class _Builder:
         if node is None:
             return np.ones(len(self.placement.cell), dtype=bool)
         return np.ma.filled(np.ma.asarray(self._value(node)), False).astype(bool)
-
-    def _ranges(self) -> tuple[Ints, Ints]:
-        """Return the lowest and highest grid index of each feature's column at every place."""
-        workspace, cell = self.placement.workspace, self.placement.cell
-        low, high = [], []
-        for column, _ in self.features:
-            axis = workspace.index(column)
-            if axis is None:
-                size = self._domain(column).size
-                low.append(np.zeros(len(cell), dtype=np.int64))
-                high.append(np.full(len(cell), size - 1, dtype=np.int64))
-            else:
-                lows, highs = workspace.axes[axis].ranges()
-                atoms = workspace.atom_of(cell, axis)
-                low.append(lows[atoms])
-                high.append(highs[atoms])
-        shape = (len(self.features), len(cell))
-        return np.reshape(low, shape).astype(np.int64).T, np.reshape(high, shape).astype(np.int64).T
 
     def _domain(self, column: str) -> Domain:
         domain = self.table.columns[column].domain

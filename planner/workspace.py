@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,6 +71,20 @@ class Workspace:
 
     def index(self, column: str) -> int | None:
         return next((i for i, axis in enumerate(self.axes) if axis.column == column), None)
+
+    def ranges(self, features: Sequence[Feature], cells: Ints) -> tuple[Ints, Ints]:
+        """Return the lowest and highest grid index of each feature's column in the given cells; (cells, features)."""
+        low, high = (np.zeros((len(cells), len(features)), dtype=np.int64) for _ in range(2))
+        for i, (column, _) in enumerate(features):
+            axis = self.index(column)
+            if axis is None:
+                domain = self.table.columns[column].domain
+                assert domain is not None
+                high[:, i] = domain.size - 1
+            else:
+                atoms = self.atom_of(cells, axis)
+                low[:, i], high[:, i] = (ends[atoms] for ends in self.axes[axis].ranges())
+        return low, high
 
     def atom_of(self, cells: Ints, axis: int) -> Ints:
         """Return the atom of one axis in each of the given cells."""

@@ -30,13 +30,23 @@ QUESTIONS = [
 
 
 def told(session: Session, sql: str) -> str:
-    """Return an answer as a line of JSON: what a client would see of it."""
+    """Return an answer as a line of JSON: what a client would see of it, and the last release it can be made from."""
     result = session.execute(sql)
-    return json.dumps([sql, result.rows, result.intervals, str(result.cost)])
+    last = len(session.gate.ledger.releases())
+    return json.dumps([sql, result.rows, result.intervals, str(result.cost), last])
 
 
 def kill(path: Path, rounds: int) -> object:
     """Kill two workers that ask questions in any order, again and again; return the answers that got out."""
+    return _killed(path, rounds, workers=2)
+
+
+def kill_one(path: Path, rounds: int) -> object:
+    """The same with one worker at a time."""
+    return _killed(path, rounds, workers=1)
+
+
+def _killed(path: Path, rounds: int, *, workers: int) -> object:
     log, moments = path.with_name("kill.log"), random.Random(rounds)
 
     def ask(write: Log) -> None:
@@ -48,7 +58,7 @@ def kill(path: Path, rounds: int) -> object:
             write(told(session, own.choice(QUESTIONS)))
 
     for _ in range(rounds):
-        children = [forked(ask, log) for _ in range(2)]
+        children = [forked(ask, log) for _ in range(workers)]
         enough = len(logged(log)) + moments.randint(1, 12)
         while len(logged(log)) < enough:
             time.sleep(0.001)
@@ -59,8 +69,8 @@ def kill(path: Path, rounds: int) -> object:
     return [line for line in logged(log) if line != "ready"]
 
 
-def together(path: Path, workers: int) -> object:
-    """Let processes wait for each other, then ask the same questions at once; return all answers."""
+def together(path: Path, workers: int, number: int) -> object:
+    """Let processes wait for each other, then ask the same question at once; return all answers."""
     log, start = path.with_name("together.log"), path.with_name("start")
 
     def ask(write: Log) -> None:
@@ -68,14 +78,13 @@ def together(path: Path, workers: int) -> object:
         write("ready")
         while not start.exists():
             time.sleep(0.001)
-        for sql in QUESTIONS[:5]:
-            write(told(session, sql))
+        write(told(session, QUESTIONS[number]))
 
     return _all(ask, workers, log, start)
 
 
 def race(path: Path, workers: int) -> object:
-    """Let processes ask different questions of the same people until all are refused; return all that happened."""
+    """Let processes ask ever more exactly until all are refused; return all that happened."""
     log, start = path.with_name("race.log"), path.with_name("start")
 
     def asking(number: int) -> Callable[[Log], None]:
@@ -84,9 +93,10 @@ def race(path: Path, workers: int) -> object:
             write("ready")
             while not start.exists():
                 time.sleep(0.001)
-            for age in range(40):
+            for exact in range(12):
+                session.execute(f"SET noisegate.error = {50 * 0.6**exact}")
                 try:
-                    write(told(session, f"SELECT count(*) FROM people WHERE age >= {age} AND age <> 100 + {number}"))
+                    write(told(session, f"SELECT count(*) FROM people WHERE age <> 100 + {number}"))
                 except BudgetExceeded as refusal:
                     write(f"refused {refusal.sqlstate}")
 
@@ -108,7 +118,7 @@ def _started(children: list[int], log: Path, start: Path) -> object:
     return {"codes": codes, "lines": [line for line in logged(log) if line != "ready"]}
 
 
-TASKS: dict[str, Callable[..., object]] = {task.__name__: task for task in (kill, together, race)}
+TASKS: dict[str, Callable[..., object]] = {task.__name__: task for task in (kill, kill_one, together, race)}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))

@@ -19,11 +19,11 @@ from typing import Any
 import duckdb
 import pytest
 
+from planner.bodies import decode
 from planner.costs import to_bytes
 from planner.errors import Refusal
 from planner.gate import Gate, Session
 from planner.measure import Meter
-from planner.plan import decode
 from tests.planner.gates import KINDS, policy, source
 
 POLICY = """

@@ -223,7 +223,7 @@ def test_the_cost_of_counts_is_exact(W: list[list[int]], k: int) -> None:
     measurement = linear.meeting(question, np.full(len(W), 7.0))
     booked = rho_of(linear.cost(question, measurement, rows_per_unit=k).highest)
     true = brute_force(question, measurement, rows_per_unit=k)
-    assert true <= booked < true + Fraction(1, 2**50)
+    assert true <= booked < true * (1 + Fraction(1, 2**38)) + Fraction(1, 2**50)
 
 
 @given(st.lists(st.tuples(small, small), min_size=1, max_size=4), st.integers(1, 3))
@@ -233,7 +233,7 @@ def test_the_cost_of_sums_is_exact(coefficients: list[tuple[int, int]], k: int) 
     measurement = linear.meeting(question, np.full(len(coefficients), 7.0))
     booked = rho_of(linear.cost(question, measurement, rows_per_unit=k).highest)
     true = brute_force(question, measurement, rows_per_unit=k)
-    assert true <= booked < true + Fraction(1, 2**50)
+    assert true <= booked < true * (1 + Fraction(1, 2**38)) + Fraction(1, 2**50)
 
 
 @given(st.lists(st.tuples(small, small, small), min_size=1, max_size=3))

@@ -1,0 +1,160 @@
+"""How releases are stored: compressed JSON, readable without this program."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mechanisms.helmert import Rows
+from planner.accounts import Release
+from planner.domain import Domain
+from planner.linear import Measurement, Question
+from planner.nonlinear import Noise
+from planner.policy import Table
+from planner.workspace import Axis, Ints, Workspace
+
+
+def encode(body: Mapping[str, Any]) -> bytes:
+    """Return the stored form of a release: compressed JSON, readable without this program."""
+    return zlib.compress(json.dumps(body, separators=(",", ":")).encode())
+
+
+@functools.lru_cache(maxsize=64)
+def decode(body: bytes) -> dict[str, Any]:
+    """Return what `encode` was given; shared between callers, so not to be changed."""
+    return json.loads(zlib.decompress(body))  # type: ignore[no-any-return]
+
+
+def linear(question: Question, found: Measurement, y: list[list[int]]) -> bytes:
+    """Return the stored form of a linear release: y = K E x + noise of deviation 2^bits, for every group."""
+    columns = question.workspace.table.columns
+    return encode(
+        {
+            **described(question.workspace),
+            "features": question.features,
+            "grids": [_fingerprint(columns[column].domain) for column, _ in question.features],
+            "cell": packed(question.cell),
+            "group": packed(question.group),
+            "pattern": packed(question.pattern),
+            "E": question.E.tolist(),
+            "units": question.units.tolist(),
+            "K": found.K.tolist(),
+            "bits": found.bits,
+            "y": y,
+        }
+    )
+
+
+def read(release: Release, table: Table) -> tuple[Question, Measurement, NDArray[np.float64]] | None:
+    """Return what a linear release measured, and what it told in units of its noise; None if domains changed since."""
+    body = decode(release.body)
+    axes = [_axis(found, table) for found in body["axes"]]
+    features = tuple((column, power) for column, power in body["features"])
+    grids = [_fingerprint(table.columns[column].domain) if column in table.columns else None for column, _ in features]
+    if None in axes or grids != body["grids"]:
+        return None
+    workspace = Workspace(table, tuple(axis for axis in axes if axis is not None))
+    cell, group, pattern = (unpacked(body[name]) for name in ("cell", "group", "pattern"))
+    low, high = workspace.ranges(features, cell)
+    E = np.array(body["E"], dtype=object).reshape(len(body["units"]), -1, 1 + len(features))
+    question = Question(
+        workspace, features, cell, group, len(body["y"]), pattern, low, high, E, np.array(body["units"]),
+        ("row",) * len(E),
+    )  # fmt: skip
+    return question, measurement(release), values(release)
+
+
+def marginals(workspace: Workspace, made: Sequence[Rows], y: Sequence[Sequence[int]]) -> bytes:
+    """Return the stored form of marginals: y = k (r x) + noise of deviation 2^bits, k = ceil(scale / |r|).
+
+    For each part, in order, the rows r are the Helmert rows of its axes (mechanisms/helmert.py), the last fastest.
+    """
+    parts = [
+        {"part": list(rows.A), "scale": rows.scale, "bits": rows.bits, "y": list(told)}
+        for rows, told in zip(made, y, strict=True)
+    ]
+    return encode({**described(workspace), "parts": parts})
+
+
+def read_marginals(release: Release, table: Table) -> tuple[Workspace, list[tuple[Rows, list[int]]]] | None:
+    """Return the workspace, the rows and what they told; None if domains changed since."""
+    body = decode(release.body)
+    axes = [_axis(found, table) for found in body["axes"]]
+    if None in axes:
+        return None
+    workspace = Workspace(table, tuple(axis for axis in axes if axis is not None))
+    return workspace, [(Rows(tuple(p["part"]), p["scale"], p["bits"]), p["y"]) for p in body["parts"]]
+
+
+def _axis(found: Mapping[str, Any], table: Table) -> Axis | None:
+    column = table.columns.get(found["column"])
+    if column is None or column.domain is None or column.domain.fingerprint != found["domain"]:
+        return None
+    starts, atoms = (np.array(part, dtype=np.int64) for part in zip(*found["runs"], strict=True))
+    spread = np.repeat(atoms, np.diff([*starts, found["cells"]]))
+    first = np.unique(spread, return_index=True)[1]
+    return Axis(column.name, column.domain, spread, first.astype(np.int64), found["presence"])
+
+
+def _fingerprint(domain: Domain | None) -> str | None:
+    return domain.fingerprint if domain is not None else None
+
+
+def measurement(release: Release) -> Measurement:
+    body = decode(release.body)
+    return Measurement(np.array(body["K"], dtype=object).reshape(len(body["K"]), -1), body["bits"])
+
+
+def values(release: Release) -> NDArray[np.float64]:
+    """Return what a linear release told, in units of its noise: shape (groups, r)."""
+    body = decode(release.body)
+    rows = [[value / (1 << body["bits"]) for value in row] for row in body["y"]]
+    return np.array(rows, dtype=float).reshape(len(rows), -1)
+
+
+def noise(release: Release) -> Noise:
+    body = decode(release.body)
+    return Noise(body["scale"], body["bits"])
+
+
+def draws(release: Release) -> list[tuple[Fraction, Fraction]]:
+    return [(Fraction(epsilon), Fraction(offset)) for epsilon, offset in decode(release.body)["draws"]]
+
+
+def packed(array: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype="<i4").tobytes()).decode()
+
+
+def unpacked(text: str) -> Ints:
+    return np.frombuffer(base64.b64decode(text), dtype="<i4").astype(np.int64)
+
+
+def described(workspace: Workspace) -> dict[str, Any]:
+    """Return the axes of a workspace: each column, its domain's fingerprint, and its atoms as runs."""
+    axes = []
+    for axis in workspace.axes:
+        starts = np.flatnonzero(np.diff(axis.atoms, prepend=-1))
+        runs = [[int(start), int(axis.atoms[start])] for start in starts]
+        axes.append(
+            {
+                "column": axis.column,
+                "domain": axis.domain.fingerprint,
+                "cells": len(axis.atoms),
+                "runs": runs,
+                "presence": axis.presence,
+            }
+        )
+    return {"axes": axes}
+
+
+def short(value: object) -> str:
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:24]

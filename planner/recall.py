@@ -1,0 +1,299 @@
+"""Recall: everything released about a table, brought to a new question.
+
+What is brought is decided from public things only: the columns and atoms of the question and of what was
+released, never what the releases told.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mechanisms.join import join_to_targets, prices
+from mechanisms.known import Known, nothing_known
+from planner import symmetric
+from planner.chart import MAX_POINTS, Chart, Evidence, coarsened, evidence, folded, refined, shareable
+from planner.ledger import Ledger
+from planner.linear import Question
+from planner.policy import Table
+from planner.symmetric import Told
+from planner.workload import Floats
+from planner.workspace import Axis, Feature, Workspace
+
+MAX_ASKED = 384
+"""Largest number of answers that is planned against the history; beyond, a query is measured on its own."""
+
+KEPT_CHOICES = 4096
+"""For how many questions the columns are remembered that they were answered on."""
+
+KEPT_BASES = 8
+"""How many different choices of columns keep what is known on them."""
+
+Axes = Mapping[str, Axis]
+
+
+@dataclass(frozen=True, eq=False)
+class Recall:
+    """What is known of a question: rows W (groups * F, P) on the points of a chart, and what was released on it."""
+
+    chart: Chart
+    releases: tuple[int, ...]
+    known: Known
+    W: Floats
+
+    def with_evidence(self, brought: Sequence[Evidence]) -> Recall:
+        """Return what is known once more is released; what does not fit onto this chart adds nothing."""
+        known = self.known
+        for found in brought:
+            if self.chart.fits(found):
+                known = known.with_rows(*_placed(self.chart, found))
+        return replace(self, known=known)
+
+    def rows(self, found: Evidence) -> Floats:
+        """Return the rows of a release, or of what might be one, on the points: shape (n, P)."""
+        return _placed(self.chart, found)[0]
+
+    def estimates(self, shape: tuple[int, int]) -> tuple[Floats, Floats]:
+        """Return the best answers (groups, F) and their covariances (groups, F, F); nan for what is not known."""
+        values = self.known.estimate(self.W).reshape(shape)
+        roots, _ = self.known.roots(self.W)
+        blocks = roots.reshape(*shape, roots.shape[1])
+        covariance: Floats = np.einsum("gfn,ghn->gfh", blocks, blocks)
+        return values, np.where(np.isnan(values[:, :, None] + values[:, None, :]), np.nan, covariance)
+
+    def missing(self, targets: Floats) -> Floats:
+        """Return the rows (r, P) that must still be released for the asked ones to meet their target variances.
+
+        Cells that have paid most are spared: the guarantee is the dearest cell's.
+        """
+        rows = join_to_targets(self.known, self.W, targets, weights=prices(self.known.profile)).rows
+        # Nothing else is missing than what was asked: what leaves the span of both by rounding would open directions
+        # that are hardly known at all.
+        basis = self.known.with_rows(self.W, np.zeros(len(self.W))).basis
+        return rows if basis is None else rows @ basis.T @ basis
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """Releases, with the axes and features that are fine enough for all of them."""
+
+    evidence: tuple[Evidence, ...] = ()
+    axes: Axes = field(default_factory=dict)
+    features: frozenset[Feature] = frozenset()
+    told: tuple[Told, ...] = ()  # about whole marginals: brought to any chart, however coarse
+    plain: tuple[Told, ...] = ()  # the same of those among the evidence that are whole marginals
+
+    def plus(self, more: Sequence[Evidence]) -> _Found:
+        features = self.features.union(*(e.features for e in more))
+        return replace(self, evidence=(*self.evidence, *more), axes=_axes(more, self.axes), features=features)
+
+    def plus_told(self, *, told: Told | None = None, plain: Told | None = None) -> _Found:
+        more, also = ((found,) if found is not None else () for found in (told, plain))
+        return replace(self, told=(*self.told, *more), plain=(*self.plain, *also))
+
+
+@dataclass(frozen=True, eq=False)
+class _Base:
+    """What is known on a chart that is fine enough for the releases with these numbers."""
+
+    chart: Chart
+    ids: frozenset[int]
+    known: Known
+
+
+class History:
+    """Everything linear that was released about one table. Threads may share it."""
+
+    def __init__(self, table: Table, ledger: Ledger) -> None:
+        self._table, self._ledger = table, ledger
+        self._found: dict[int, _Found] = {}
+        self._last = 0
+        self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
+        self._used: OrderedDict[str, tuple[Axes, tuple[Feature, ...]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def recall(self, question: Question, *, version: int, as_of: int | None = None) -> Recall | None:
+        """Return what is known about a question on a version of the data; None if that is too large a problem."""
+        if question.groups * len(question.units) > MAX_ASKED or not shareable(question):
+            return None
+        found = self.found(version)
+        if as_of is not None:
+            told = tuple(t for t in found.told if t.id <= as_of)
+            found = _Found(told=told).plus([e for e in found.evidence if e.id <= as_of])
+        chosen = _chosen(question, found, None if as_of is not None else self._used.get(question.digest))
+        if chosen is None:
+            return None
+        if as_of is None:
+            self._remember(question.digest, chosen)
+        chart = _chart(self._table, *chosen)
+        brought = _brought(found, *chosen)
+        # What was folded for some axes tells less than it could tell on others.
+        folded_on = () if brought is found else tuple((axis.key, axis.atoms.tobytes()) for axis in chart.workspace.axes)
+        base = self._base(brought, chart.features, key=None if as_of is not None else (version, folded_on))
+        W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
+        known = Recall(chart, tuple(sorted(base.ids)), _carried(base, chart), W)
+        return _with_marginals(known, found.told)
+
+    def _remember(self, digest: str, chosen: tuple[Axes, tuple[Feature, ...]]) -> None:
+        """Keep what a question was answered on, so that no later choice tells it less."""
+        with self._lock:
+            self._used[digest] = chosen
+            self._used.move_to_end(digest)
+            while len(self._used) > KEPT_CHOICES:
+                self._used.popitem(last=False)
+
+    def found(self, version: int) -> _Found:
+        """Return what was released on a version of the data, after reading what is new in the ledger."""
+        with self._lock:
+            for release in self._ledger.releases(after=self._last):
+                self._last = release.id
+                if release.table != self._table.name:
+                    continue
+                before = self._found.get(release.version, _Found())
+                if release.kind == "marginals":
+                    self._found[release.version] = before.plus_told(told=symmetric.read(release, self._table))
+                if release.kind == "linear" and (new := evidence(release, self._table)) is not None:
+                    self._found[release.version] = before.plus([new]).plus_told(plain=symmetric.told(new))
+            return self._found.get(version, _Found())
+
+    def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
+        """Return what was released about whole marginals, on a version of the data, in the order of release."""
+        found = self.found(version)
+        told = sorted((*found.told, *found.plain), key=lambda told: told.id)
+        return [each for each in told if as_of is None or each.id <= as_of]
+
+    def _base(self, brought: _Found, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
+        """Return what the releases tell, on a chart that is just fine enough for them.
+
+        What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
+        """
+        chart = _chart(self._table, brought.axes, features)
+        kept = (key, frozenset(brought.axes), features)
+        ids = frozenset(found.id for found in brought.evidence)
+        with self._lock:
+            base = self._bases.get(kept) if key is not None else None
+            if base is None or not base.ids <= ids or not chart.finer_than(base.chart):
+                base = _Base(chart, frozenset(), nothing_known(chart.size))
+            known = _carried(base, chart)
+            for found in brought.evidence:
+                if found.id not in base.ids:
+                    known = known.with_rows(*_placed(chart, found))
+            base = _Base(chart, ids, known)
+            if key is not None:
+                self._bases[kept] = base
+                self._bases.move_to_end(kept)
+                while len(self._bases) > KEPT_BASES:
+                    self._bases.popitem(last=False)
+            return base
+
+
+def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
+    """Return a recall with what is told about whole marginals of the columns of its chart."""
+    axes = {axis.column: axis for axis in recall.chart.workspace.axes}
+    brought = [part for found in told for part in symmetric.evidence(found, axes)]
+    releases = tuple(sorted({*recall.releases, *(part.id for part in brought)}))
+    return replace(recall.with_evidence(brought), releases=releases)
+
+
+def _carried(base: _Base, chart: Chart) -> Known:
+    """Return what is known on a chart at least as fine as the base's."""
+    if chart.same_as(base.chart):
+        return base.known
+    return nothing_known(chart.size).with_rows(chart.carry(base.known.rows, base.chart), base.known.outcome)
+
+
+def _placed(chart: Chart, found: Evidence) -> tuple[Floats, Floats]:
+    rows = chart.place(found, found.rows) * np.repeat(found.weight, len(found.rows))[:, None]
+    return rows, found.y.ravel()
+
+
+def small(answers: int, cells: int) -> bool:
+    """Return whether that many plain counts on that many cells can be planned against the whole history."""
+    return answers <= MAX_ASKED and cells <= MAX_POINTS
+
+
+def _chart(table: Table, axes: Axes, features: tuple[Feature, ...]) -> Chart:
+    return Chart(Workspace(table, tuple(axes[column] for column in sorted(axes))), features)
+
+
+# --- what is brought ---------------------------------------------------------------------------------------
+
+
+def _axes(brought: Iterable[Evidence | Question], axes: Axes) -> dict[str, Axis]:
+    """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
+    found = dict(axes)
+    for one in brought:
+        for axis in one.workspace.axes:
+            found[axis.column] = refined(found[axis.column], axis) if axis.column in found else axis
+    return found
+
+
+def _size(axes: Axes, features: Collection[Feature]) -> int:
+    ended = sum(not _single(axes.get(column)) for column, _ in features)
+    return math.prod(axis.size for axis in axes.values()) << ended
+
+
+def _single(axis: Axis | None) -> bool:
+    """Return whether every atom of an axis is a single value."""
+    return axis is not None and not axis.presence and axis.size == len(axis.atoms)
+
+
+def _chosen(
+    question: Question, found: _Found, before: tuple[Axes, tuple[Feature, ...]] | None
+) -> tuple[Axes, tuple[Feature, ...]] | None:
+    """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
+
+    Otherwise those it was answered on before, or its own; and then what most releases would lose without it, while
+    it fits. None if the question alone is too large.
+    """
+    finest, own = _axes([question], found.axes), set(question.features)
+    if _size(finest, own | found.features) <= MAX_POINTS:
+        return finest, tuple(sorted(own | found.features))
+    # What was released for this very question was on a chart that told enough: it goes on telling that.
+    released = [e for e in found.evidence if e.question == question.digest]
+    starts = [
+        (_axes([question, *kept], {}), own.union(*(e.features for e in kept))) for kept in (released, released[-1:], [])
+    ]
+    if before is not None:
+        starts.insert(0, (dict(before[0]), set(before[1])))
+    fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
+    start = next(fitting, None)
+    if start is None:
+        return None
+    axes, own = start
+    for extra, _ in _lost(found.evidence, axes, own).most_common():
+        wider = {**axes, extra: finest[extra]} if isinstance(extra, str) else axes
+        more = own if isinstance(extra, str) else own | {extra}
+        if _size(wider, more) <= MAX_POINTS:
+            axes, own = wider, more
+    own |= {feature for feature in found.features if _single(axes.get(feature[0]))}
+    return axes, tuple(sorted(own))
+
+
+def _lost(found: Sequence[Evidence], axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:
+    """Return for columns and features how many releases would tell less if they were left out, or left coarse.
+
+    A release that shares columns with the axes counts more than all that do not.
+    """
+    lost: Counter[str | Feature] = Counter()
+    for e in reversed(found):
+        part = folded(e, axes)
+        if part is not None and part.groups == e.groups and set(e.features) <= set(features):
+            continue
+        weight = 1 + len(found) * len(e.columns & set(axes))
+        finer = (a.column for a in e.workspace.axes if coarsened(a, axes.get(a.column)) is not a)
+        lost.update(dict.fromkeys([*finer, *sorted(set(e.features) - set(features))], weight))
+    return lost
+
+
+def _brought(found: _Found, axes: Axes, features: tuple[Feature, ...]) -> _Found:
+    """Return what the releases tell on some axes and features."""
+    if found.features <= set(features) and all(coarsened(a, axes.get(name)) is a for name, a in found.axes.items()):
+        return found
+    usable = (e for e in found.evidence if set(e.features) <= set(features))
+    return _Found().plus([part for e in usable if (part := folded(e, axes)) is not None])
