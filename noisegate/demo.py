@@ -42,6 +42,8 @@ QUESTIONS = (
         "two columns at once",
         "SELECT sex, race, count(*) AS n FROM adult GROUP BY sex, race ORDER BY n DESC",
     ),
+    Question("coarser: half of it is known", "SELECT sex, count(*) AS n FROM adult GROUP BY sex"),
+    Question("coarser still, and less exact: known already", "SELECT count(*) FROM adult", error=100),
     Question(
         "an average, of large groups only",
         "SELECT education, avg(hours) AS h FROM adult\nGROUP BY education HAVING count(*) > 1000 ORDER BY h DESC",
@@ -67,6 +69,8 @@ QUESTIONS = (
         "SELECT occupation, count(*) AS n, round(100.0 * n / sum(n) OVER (), 1) AS percent\n"
         "FROM adult GROUP BY occupation ORDER BY n DESC",
     ),
+    Question("a range", "SELECT count(*) FROM adult WHERE age BETWEEN 30 AND 59"),
+    Question("nearly the same range", "SELECT count(*) FROM adult WHERE age BETWEEN 31 AND 59"),
     Question("the first one again", "SELECT count(*) FROM adult WHERE education = 'Doctorate'"),
 )
 EXPLAINED = "SELECT marital_status, avg(age) FROM adult WHERE hours >= 40 GROUP BY marital_status"
@@ -89,15 +93,16 @@ def main() -> None:
         refuse(console, connection, REFUSED)
         left = budget_left(connection)
     console.print(
-        f"[bold]{len(QUESTIONS)} questions cost {percent(1 - left)} of the budget.[/] "
-        "The plan and the refusal cost nothing.\n"
+        f"[bold]{len(QUESTIONS)} questions cost {percent(1 - left)} of the budget; "
+        f"one charge a question would have been {percent(price_alone())}.[/] The plan and the refusal cost nothing.\n",
+        soft_wrap=True,
     )
     go_on(console, policy)
 
 
-def copy_table() -> Path:
-    """Return the path of the policy in a new folder of its own, so that each demo has a whole budget."""
-    folder = Path(tempfile.mkdtemp(prefix="noisegate-demo-"))
+def copy_table(folder: Path | None = None) -> Path:
+    """Return the path of the policy in a folder, or in a new one, so that each demo has a whole budget."""
+    folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-demo-"))
     for name in ("adult.parquet", "adult.toml"):
         shutil.copy(DATA / name, folder)
     return folder / "adult.toml"
@@ -111,9 +116,24 @@ def budget_left(connection: noisegate.Connection) -> Fraction:
     return 1 - Fraction(spent) / Fraction(total)
 
 
+def price_alone() -> Fraction:
+    """Return the part of the budget that the questions cost if each is asked where nothing was asked before."""
+    with tempfile.TemporaryDirectory() as folder, noisegate.connect(copy_table(Path(folder)), "ann") as untouched:
+        cursor, total = untouched.cursor(), Fraction(0)
+        for question in QUESTIONS:
+            cursor.execute("RESET noisegate.error" if question.error is None else error_setting(question.error))
+            plan = untouched.explain(question.sql)
+            total += plan.rho / plan.budget
+    return total
+
+
+def error_setting(error: int) -> str:
+    return f"SET noisegate.error = {error}"
+
+
 def ask(console: Console, connection: noisegate.Connection, question: Question) -> None:
     """Print a question, its first rows, what it cost and what is left."""
-    settings = [] if question.error is None else [f"SET noisegate.error = {question.error}"]
+    settings = [] if question.error is None else [error_setting(question.error)]
     show_question(console, question.about, *settings, question.sql)
     with connection.cursor() as cursor:
         for setting in settings:
@@ -179,6 +199,11 @@ def go_on(console: Console, policy: Path) -> None:
         f'  {program()} query {file} --analyst bob "{question}"',
         f'  {program()} explain {file} --analyst bob "{question}" --set error=25',
         f"  {program()} budget {file}",
+        "",
+        "or with any PostgreSQL client:",
+        "",
+        f"  {program()} serve {file} --trust",
+        '  psql "host=127.0.0.1 port=5433 user=bob dbname=noisegate"',
         "",
         "or in Python:",
         "",

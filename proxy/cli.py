@@ -25,6 +25,7 @@ from rich.text import Text
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
 from planner.gate import Gate, Session
+from planner.listening import Server
 from planner.passwords import scram_verifier
 from planner.policy import Policy
 from planner.proposal import propose
@@ -135,7 +136,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     parser.add_argument("--version", action="version", version=f"noisegate {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    found = [add(commands) for add in (_init, _check, _query, _explain, _budget, _passwd, _refresh)]
+    found = [add(commands) for add in (_init, _check, _query, _explain, _serve, _budget, _passwd, _refresh)]
     return parser, {command.prog.split()[-1]: command for command in found}
 
 
@@ -222,6 +223,45 @@ def _explain(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPa
     )
     _question(command, formats=("table", "json"))
     return command
+
+
+def _serve(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "serve",
+        run_serve,
+        about="let PostgreSQL clients ask: psql, drivers, notebooks, dashboards",
+        example="noisegate serve noisegate.toml --port 5433",
+        more="Runs until it is interrupted.",
+    )
+    _policy(command)
+    command.add_argument("--host", metavar="ADDRESS", help="where to listen; default: the policy's, or 127.0.0.1")
+    command.add_argument("--port", metavar="N", type=_port, help="default: the policy's, or 5433; 0 for any free one")
+    command.add_argument(
+        "--metrics-port", metavar="N", type=_port, help="serve /health and /metrics on this port of 127.0.0.1"
+    )
+    command.add_argument(
+        "--trust", action="store_true", help="let everyone on this machine in without a password, to try things out"
+    )
+    command.add_argument(
+        "--workers", metavar="N", type=_workers, default=1, help="processes that share the port; default: %(default)s"
+    )
+    command.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="of the events on stderr; default: %(default)s"
+    )
+    return command
+
+
+def _workers(text: str) -> int:
+    if not text.isdigit() or not 1 <= int(text) <= 64:
+        raise argparse.ArgumentTypeError(f"there are 1 to 64 workers, got {text!r}")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdigit() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"a port lies between 0 and 65535, got {text!r}")
+    return int(text)
 
 
 def _budget(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -360,7 +400,7 @@ def _outcome(result: Result) -> str:
     if result.plan is None:
         return rows
     plan = result.plan
-    left = f", left {percent(1 - plan.rho_after / plan.budget)}" if plan.path == "direct" else ""
+    left = f", left {percent(1 - plan.rho_after / plan.budget)}" if plan.path not in ("free", "exact") else ""
     return f"{rows}, {cost_text(plan)}{left}"
 
 
@@ -403,6 +443,30 @@ def _gate(arguments: Arguments) -> Iterator[Gate]:
         yield gate
     finally:
         gate.close()
+
+
+def run_serve(arguments: Arguments) -> int:
+    """Serve until interrupted; print how to connect."""
+    from proxy import server  # here, since no other command needs asyncio and TLS
+
+    wanted = {name: getattr(arguments, name) for name in ("host", "port", "metrics_port")}
+    overrides = {name: value for name, value in wanted.items() if value is not None}
+    if arguments.trust:
+        overrides["auth"] = "trust"
+    server.run(
+        Path(arguments.policy),
+        overrides=overrides,
+        log_format=arguments.log_format,
+        workers=arguments.workers,
+        on_start=_print_address,
+    )
+    return 0
+
+
+def _print_address(policy: Policy, config: Server) -> None:
+    print(f"{policy.path.name}: {summary(policy)}")
+    user = next(iter(policy.analysts))
+    print(f'connect: psql "host={config.host} port={config.port} user={user} dbname=noisegate"', flush=True)
 
 
 BUDGET_SQL = """

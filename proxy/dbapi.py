@@ -1,6 +1,6 @@
 """The gate in process, as PEP 249 (DB-API 2.0) has it.
 
-Beyond PEP 249: `Cursor.intervals`, `Cursor.cost` and `Connection.explain`. `pandas.read_sql` and
+Beyond PEP 249: `Cursor.intervals`, `Cursor.cost`, `Connection.explain` and `Connection.choose`. `pandas.read_sql` and
 `polars.read_database` take a connection as it is; pandas warns, as about every connection that is neither
 SQLAlchemy's nor sqlite3's, that it does not test these.
 """
@@ -19,7 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from planner import choose
 from planner.explain import Explanation
+from planner.functions import written
 from planner.gate import Gate, Session
 from planner.result import Interval, OutputColumn, Result
 from planner.statement import Parameters
@@ -200,6 +202,33 @@ class Connection:
     def explain(self, sql: str, parameters: Parameters = None) -> Explanation:
         """Return what the question would cost and how exact its answer would be; spends nothing."""
         return self._ask(lambda session: session.explain(sql, _checked(parameters)), sql)
+
+    def choose(
+        self,
+        sqls: Sequence[str],
+        *,
+        snr: float = choose.SNR,
+        fraction: float = choose.FRACTION,
+        rho: float | Fraction | None = None,
+        rule: str | None = None,
+    ) -> choose.Choice:
+        """Return which of several analyses the data support; pays for the one that is taken and for nothing else.
+
+        The same as SELECT * FROM noisegate.choose(…). Afterwards the plain SELECT of that analysis is free.
+
+        Args:
+            sqls: the analyses, each a SELECT of counts or sums of the same table.
+            snr: nested rule; the signal-to-noise ratio that cells should keep.
+            fraction: nested rule; in which part of the cells.
+            rho: the cost of each analysis; None for what the session's settings give a plain SELECT.
+            rule: "nested" or "general"; None for nested where each analysis follows from the next finer one.
+        """
+        if isinstance(sqls, str) or not all(isinstance(sql, str) for sql in sqls):
+            raise ProgrammingError("analyses must be a list of texts", sqlstate="42804")
+        spend = None if rho is None else float(rho)
+        sql = written("choose", list(sqls), snr=snr, fraction=fraction, rho=spend, rule=rule)
+        result = self._ask(lambda session: session.execute(sql), sql)
+        return choose.Choice.of(result.rows, result.cost)
 
     def commit(self) -> None:
         """Do nothing: an answer is paid for, durably, before it is given."""

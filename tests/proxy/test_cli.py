@@ -27,7 +27,7 @@ from proxy.render import ASCII, Waiting, as_csv, as_json, measured_text, print_r
 
 ROOT = Path(__file__).parents[2]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
-COMMANDS = ("init", "check", "query", "explain", "budget", "passwd", "refresh")
+COMMANDS = ("init", "check", "query", "explain", "serve", "budget", "passwd", "refresh")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -174,6 +174,9 @@ def test_a_question_over_the_budget_exits_with_3_and_is_not_charged(run: Run) ->
         ("query", "SELECT 1", "--set", "error; x=1"),
         ("explain", "SELECT 1", "--format", "csv"),
         ("init",),
+        ("serve", "--port", "70000"),
+        ("serve", "--workers", "0"),
+        ("serve", "--log-format", "xml"),
     ],
     ids=" ".join,
 )
@@ -198,6 +201,20 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: tuple[str, ...]) -> None:
 def test_options_and_arguments_mix(arguments: tuple[str, ...]) -> None:
     parsed = cli.parse(list(arguments))
     assert (parsed.policy, parsed.sql, parsed.analyst) == ("adult.toml", "SELECT 1", "ann")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ((), "error: nobody could log in: no analyst has a password\nhint: make one with `noisegate passwd`"),
+        (("--trust", "--host", "0.0.0.0"), 'error: auth = "trust" lets anyone in; it needs a loopback host'),
+        (("--trust", "--host", "192.0.2.1"), 'error: auth = "trust" lets anyone in'),
+    ],
+)
+def test_what_must_not_be_served_is_refused(run: Run, options: tuple[str, ...], message: str) -> None:
+    result = run("serve", "adult.toml", "--port", "0", *options)
+    assert result.returncode == 1
+    assert result.stderr.startswith(message)
 
 
 def test_an_unknown_analyst_is_a_user_error(run: Run) -> None:

@@ -1,0 +1,175 @@
+"""Statements about the catalog and those without a table: which they are, what they give, and their rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Hashable, Sequence
+
+import duckdb
+from sqlglot import exp
+
+from planner.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
+from planner.gate import Gate
+from planner.result import Columns
+from proxy.catalog import kinds
+from proxy.catalog.constants import Constants
+from proxy.catalog.errors import Interrupted, refusal_of
+from proxy.catalog.parse import definition, is_function, parse, schema_of
+from proxy.catalog.prepare import Prepared, prepare
+from proxy.catalog.rewrite import DATABASE, USER
+from proxy.catalog.store import store_of
+from proxy.types import Description, Table
+from proxy.wire.spans import Interval, Named
+
+TIME_LIMIT = 60.0
+"""How many seconds one statement may take."""
+
+MOST_ROWS = 1_000_000
+"""Largest answer."""
+
+KEPT_ROWS = 1_000
+"""Largest answer that is kept for the next time it is asked: the catalog does not change."""
+
+GATE = "noisegate"
+"""The schema whose functions and tables the gate answers itself."""
+
+
+class Catalog:
+    """Answers one session. All sessions of a gate share what lies behind it."""
+
+    def __init__(self, gate: Gate, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
+        self._gate, self._session, self._settings = gate, {USER: analyst, DATABASE: database}, settings
+        self._store = store_of(gate)
+        self._running: duckdb.DuckDBPyConnection | None = None
+        self._stopped = threading.Event()
+
+    def handles(self, sql: str) -> bool:
+        """Return whether a statement is for the catalog: it names a relation of it, or no table at all.
+
+        One that names tables of the policy as well is refused when it is described. Never raises.
+        """
+        return self._store.routes.get(sql, lambda: self._handles(sql))
+
+    def _handles(self, sql: str) -> bool:
+        tree = parse(sql)
+        if tree is None or any(_is_gate(node) for node in tree.find_all(exp.Dot, exp.Table)):
+            return False
+        tables = [table for table in tree.find_all(exp.Table) if not is_function(table) and definition(table) is None]
+        return not tables or any(schema_of(table, self._store.relations) is not None for table in tables)
+
+    def describe(self, sql: str, declared: Sequence[int] = ()) -> Description:
+        """Return columns and parameters, without running anything; `declared` are the types that the client gave."""
+        return self._prepared(sql, declared).description
+
+    def execute(self, sql: str, parameters: Sequence[object], declared: Sequence[int] = ()) -> Table:
+        """Return the rows of a statement; the same question with the same values is not asked twice."""
+        prepared = self._prepared(sql, declared)
+        if len(parameters) < len(prepared.description.parameters):
+            raise SyntaxRefusal(
+                f"{len(prepared.description.parameters)} parameters are needed, {len(parameters)} were given",
+                hint="pass as many values as the statement has placeholders",
+            )
+        if prepared.constants is not None:
+            return Table(prepared.description.columns, [self._constant_row(prepared.constants, parameters)])
+        values = self._values(prepared, parameters)
+        key: Hashable = None if prepared.volatile else (prepared.sql, *values.items())
+        return self._store.answers.get(key, lambda: self._run(prepared, values), keep=_is_small)
+
+    def interrupt(self) -> None:
+        """Stop what runs in another thread, if anything does."""
+        self._stopped.set()
+        cursor = self._running
+        if cursor is not None:
+            cursor.interrupt()
+
+    def _prepared(self, sql: str, stated: Sequence[int]) -> Prepared:
+        try:
+            found: Prepared = self._store.statements.get(
+                (sql, *stated), lambda: prepare(sql, stated, self._store, self._gate)
+            )
+            return found
+        except RecursionError:
+            raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+
+    def _values(self, prepared: Prepared, parameters: Sequence[object]) -> dict[str, object]:
+        found: dict[str, object] = {f"p{i}": _bindable(parameters[i - 1]) for i in prepared.used}
+        found |= {name: self._session[name] for name in sorted(prepared.session)}
+        return found | {place: self._setting(name, missing_ok) for place, name, missing_ok in prepared.settings}
+
+    def _setting(self, name: str, missing_ok: bool) -> str | None:
+        try:
+            value = self._settings(name)
+        except Refusal:
+            value = None
+        value = self._store.directory.settings.get(name) if value is None else value
+        if value is None and not missing_ok:
+            raise UnknownSetting(f'unrecognized configuration parameter "{name}"', hint="see pg_settings")
+        return value
+
+    def _run(self, prepared: Prepared, values: dict[str, object]) -> Table:
+        cursor = self._store.cursor()
+        timer = threading.Timer(TIME_LIMIT, cursor.interrupt)
+        self._running = cursor
+        timer.start()
+        try:
+            rows = _fetched(cursor, prepared, values)
+        except duckdb.Error as error:
+            raise refusal_of(error) from None
+        finally:
+            timer.cancel()
+            self._running = None
+            cursor.close()
+        if len(rows) > MOST_ROWS:
+            raise TooLarge(f"the answer has more than {MOST_ROWS:,} rows", hint="add a LIMIT")
+        if isinstance(rows, Columns):
+            return Table(prepared.description.columns, rows if len(rows) > KEPT_ROWS else list(rows))
+        return Table(prepared.description.columns, prepared.shaped(rows, self._store.directory))
+
+    def _constant_row(self, constants: Constants, parameters: Sequence[object]) -> tuple[object, ...]:
+        seconds = constants.sleep(parameters)
+        if seconds is not None:
+            self._stopped.clear()
+            if self._stopped.wait(min(seconds, TIME_LIMIT)):
+                raise Interrupted("canceling statement due to user request")
+        return constants.row(parameters)
+
+
+COLUMNAR = {*kinds.INTEGERS, "float8", "text", "bool"}
+COLUMNAR_TYPES = {kinds.duckdb_type(kind) for kind in COLUMNAR}
+"""Kinds, and DuckDB's types, whose values are the same whether they come by rows or by columns."""
+
+
+def _fetched(
+    cursor: duckdb.DuckDBPyConnection, prepared: Prepared, values: dict[str, object]
+) -> list[tuple[object, ...]] | Columns:
+    """Return the rows, and one more than there may be if there are more; by columns if that can be."""
+    if prepared.kinds and COLUMNAR.issuperset(prepared.kinds):
+        limited = f"SELECT * FROM ({prepared.sql}) AS q LIMIT {MOST_ROWS + 1}"
+        found = cursor.execute(limited, values or None)
+        if all(str(column[1]) in COLUMNAR_TYPES for column in found.description or ()):  # a sum has more digits
+            return Columns(tuple(found.fetchnumpy().values()))
+        return found.fetchmany(MOST_ROWS + 1)
+    return cursor.execute(prepared.sql, values or None).fetchmany(MOST_ROWS + 1)
+
+
+def _bindable(value: object) -> object:
+    """Return a value as DuckDB takes it: times with a zone and intervals as text, which the statement casts."""
+    if isinstance(value, Interval):
+        return f"{value.months} months {value.days} days {value.microseconds} microseconds"
+    if isinstance(value, dt.datetime | dt.time) and value.tzinfo is not None:
+        return value.isoformat()
+    if isinstance(value, list):
+        return [_bindable(item) for item in value]
+    return int(value) if isinstance(value, Named) else value
+
+
+def _is_gate(node: exp.Expr) -> bool:
+    """Return whether a call or a table is one of the gate's own."""
+    if isinstance(node, exp.Table):
+        return node.db.lower() == GATE
+    return isinstance(node.this, exp.Identifier) and node.this.name.lower() == GATE
+
+
+def _is_small(table: Table) -> bool:
+    return len(table.rows) <= KEPT_ROWS

@@ -1,0 +1,77 @@
+"""What the server says about itself: one line an event, for people or as JSON.
+
+Never in it: SQL text, values of parameters, passwords, or the text of an exception that is not ours. What an analyst
+asks is in the ledger, for those who may read that; here stand who, when, how long, at which cost, and SQLSTATEs.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from typing import TextIO
+
+from proxy.errors import printable
+
+Value = str | int | float | bool | None
+
+
+class Journal:
+    """Writes events to a stream; threads may share it."""
+
+    def __init__(self, stream: TextIO, *, form: str = "text", process: int | None = None) -> None:
+        self._stream, self._form, self._process = stream, form, process
+        self._lock = threading.Lock()
+
+    def info(self, event: str, **details: Value) -> None:
+        """Note what happened."""
+        self._write("info", event, details)
+
+    def warn(self, event: str, **details: Value) -> None:
+        """Note what an operator should look at."""
+        self._write("warning", event, details)
+
+    def crash(self, event: str, error: BaseException) -> None:
+        """Note an error of ours: its class and where it was raised, never its text."""
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        place = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
+        self._write("error", event, {"error": type(error).__name__, "at": place})
+
+    def _write(self, level: str, event: str, details: dict[str, Value]) -> None:
+        seconds = time.time()
+        now = f"{_second(int(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
+        known = {name: value for name, value in (*details.items(), ("worker", self._process)) if value is not None}
+        line = self._as_json(now, level, event, known) if self._form == "json" else as_text(now, level, event, known)
+        with self._lock:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+
+    @staticmethod
+    def _as_json(now: str, level: str, event: str, details: Mapping[str, Value]) -> str:
+        return json.dumps({"time": now, "level": level, "event": event, **details})
+
+
+@functools.lru_cache(maxsize=1)
+def _second(number: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(number))
+
+
+def as_text(now: str, level: str, event: str, details: Mapping[str, Value]) -> str:
+    """Return an event as a line for people.
+
+    >>> as_text("12:00:00Z", "info", "answered", {"analyst": "ann", "seconds": 0.0123, "cost": 0.00041})
+    '12:00:00Z answered analyst=ann seconds=0.0123 cost=0.00041'
+    """
+    words = [now, *([f"{level}:"] if level != "info" else []), event]
+    line = " ".join([*words, *(f"{name}={_shown(value)}" for name, value in details.items())])
+    return line if line.isprintable() else printable(line)
+
+
+def _shown(value: Value) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = str(value)
+    return json.dumps(text) if " " in text or not text else text

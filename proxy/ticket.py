@@ -1,0 +1,91 @@
+"""The right to go on with one statement, which can be taken away: by a cancel request, a timeout, a lost client.
+
+A statement runs in a thread of its own. It shows its ticket at every step; the one before the charge decides
+whether it is too late to stop it for nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from planner.errors import Refusal
+
+NOTHING_SPENT = "nothing was spent"
+KEPT = "what was paid for is kept: the same question is free the next time"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a statement was stopped."""
+
+    message: str
+    sqlstate: str = "57014"
+
+
+CANCELED = Reason("canceling statement due to user request")
+TIMEOUT = Reason("canceling statement due to statement timeout")
+SHUTDOWN = Reason("terminating connection due to administrator command", "57P01")
+GONE = Reason("the client is gone", "08006")
+
+
+class Stopped(Refusal):
+    """The statement was stopped; `charged` says whether after its charge."""
+
+    def __init__(self, reason: Reason, *, charged: bool) -> None:
+        super().__init__(reason.message)
+        self.sqlstate = reason.sqlstate
+        self.charged = charged
+
+
+class Phase(Enum):
+    """How far a statement is: before its charge, inside it, after it."""
+
+    BEFORE = auto()
+    CHARGING = auto()
+    AFTER = auto()
+
+
+class Ticket:
+    """Shared by the thread that runs a statement and the loop that may stop it.
+
+    Guarantee: if `stop` is called before the step "charging", the statement never charges.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._phase = Phase.BEFORE
+        self._reason: Reason | None = None
+        self._interrupt: Callable[[], None] = lambda: None
+
+    @property
+    def charged(self) -> bool:
+        """Return whether the statement got as far as its charge."""
+        return self._phase is not Phase.BEFORE
+
+    def step(self, name: str) -> None:
+        """Go on to a step of the gate's, or raise Stopped."""
+        with self._lock:
+            if self._reason is not None:
+                raise Stopped(self._reason, charged=self.charged)
+            if name == "charging":
+                self._phase = Phase.CHARGING
+            elif name == "answering":
+                self._phase = Phase.AFTER
+
+    def interruptible(self, interrupt: Callable[[], None]) -> None:
+        """Have `interrupt` called when the statement is stopped, for what does not get to its next step by itself."""
+        with self._lock:
+            self._interrupt = interrupt
+        self.step("interruptible")
+
+    def stop(self, reason: Reason, *, unless_charged: bool = False) -> Stopped | None:
+        """Return how the statement ends, if that is certain now; while it charges, its next step will tell."""
+        with self._lock:
+            if unless_charged and self.charged:
+                return None
+            self._reason = self._reason or reason
+            self._interrupt()
+            return None if self._phase is Phase.CHARGING else Stopped(self._reason, charged=self.charged)
