@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 RUNTIME := .venv/.stamp-runtime
 DEVELOPMENT := .venv/.stamp
+CLIENTS := .venv/.stamp-clients
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
@@ -14,7 +15,7 @@ help:  ## show this list
 demo: $(RUNTIME)  ## ask the bundled table a dozen questions
 	@$(BIN)/python -m noisegate.demo
 
-test: check  ## everything that must hold
+test: check $(CLIENTS)  ## everything that must hold
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts
@@ -43,6 +44,11 @@ $(BIN)/python:
 $(RUNTIME): pyproject.toml | $(BIN)/python
 	@echo 'installing what Noisegate needs'
 	@$(PIP_INSTALL) --editable .
+	@touch $@
+
+$(CLIENTS): tests/proxy/clients/fetch.py | $(DEVELOPMENT)
+	@echo 'fetching the clients that are no Python packages'
+	@$(BIN)/python -m tests.proxy.clients.fetch
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python

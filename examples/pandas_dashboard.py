@@ -2,7 +2,7 @@
 
     python examples/pandas_dashboard.py POLICY [ANALYST]
 
-Run it again and it is free: the same questions have the same answers.
+Run it again and it is free; answers that later questions have made better change a little.
 """
 
 import sys

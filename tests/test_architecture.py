@@ -33,6 +33,7 @@ RANDOMNESS = (
 MAY_DRAW = {
     "mechanisms/sampling.py": set(RANDOMNESS),
     "planner/passwords.py": {"os.urandom"},  # salts, not noise
+    "proxy/auth.py": {"os.urandom"},  # nonces and cancel keys
 }
 
 
@@ -126,6 +127,28 @@ def test_a_planted_private_import_is_seen() -> None:
     assert private_imports_in(source, "proxy") == ["planner.ledger._connect"]
 
 
+WAITING = {"asyncio", "select", "selectors", "socket", "socketserver", "ssl"}
+
+
+def foreign_imports_in(source: str) -> set[str]:
+    """Return what the protocol may not import: anything but the standard library and itself, and all that waits."""
+    names = {name for name in imported_names(ast.parse(source)).values() if not name.startswith("proxy.wire")}
+    return {name for name in names if name.split(".")[0] not in sys.stdlib_module_names - WAITING}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "proxy" / "wire").rglob("*.py")), ids=name_of)
+def test_the_protocol_knows_the_standard_library_only_and_never_waits(path: Path) -> None:
+    assert foreign_imports_in(path.read_text(encoding="utf-8")) == set()
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["import asyncio", "from socket import socket", "import ssl as s", "import numpy", "from proxy import errors"],
+)
+def test_a_planted_import_into_the_protocol_is_seen(source: str) -> None:
+    assert foreign_imports_in(source) != set()
+
+
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_package_says_whose_it_is(package: str) -> None:
     tree = ast.parse((ROOT / package / "__init__.py").read_text(encoding="utf-8"))
@@ -198,15 +221,29 @@ def test_the_import_contracts_are_kept() -> None:
         ("proxy", "noisegate"),
         ("mechanisms", "sqlglot"),
         ("planner", "socket"),
+        ("proxy.wire", "asyncio"),
+        ("proxy.wire", "proxy.errors"),
+        ("proxy.session", "socket"),
     ],
 )
 def test_a_planted_import_breaks_a_contract(tmp_path: Path, module: str, planted: str) -> None:
     pytest.importorskip("importlinter")
     copy_packages(tmp_path)
-    (tmp_path / module / "planted.py").write_text(f"import {planted}\n", encoding="utf-8")
+    culprit = plant(tmp_path, module, f"import {planted}\n")
     result = run(*LINT_IMPORTS, cwd=tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
-    assert f"{module}.planted -> {planted}" in result.stdout
+    assert f"{culprit} -> {planted}" in result.stdout
+
+
+def plant(root: Path, module: str, line: str) -> str:
+    """Add a line to a module, or to a new one in a package; return the name of the module."""
+    path = root.joinpath(*module.split("."))
+    if path.is_dir():
+        (path / "planted.py").write_text(line, encoding="utf-8")
+        return f"{module}.planted"
+    file = path.with_suffix(".py")
+    file.write_text(f"{file.read_text(encoding='utf-8')}{line}", encoding="utf-8")
+    return module
 
 
 def test_every_folder_of_tests_is_a_package() -> None:

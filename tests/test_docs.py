@@ -5,7 +5,7 @@ printed is compared with what the page shows by its shape: numbers may differ, w
 `python -m tests.test_docs` writes the outputs and the generated parts of all pages anew; read the difference.
 
 - console: lines after `$ ` are commands, `> ` goes on with the last one, `…` stands for any lines. A command
-  that fails says `error: …`, or is followed by `$ echo $?`.
+  that fails says `error: …`, or is followed by `$ echo $?`. `noisegate serve … &` runs until the page ends.
 - python: runs in one namespace for the page; a text block below it is what it prints.
 - sql: runs on the bundled table; a statement below `-- refused: 42501` is refused with that SQLSTATE.
 - toml: is loaded as a policy, completed where it shows only a part; `# noisegate.toml` in its first line
@@ -33,7 +33,7 @@ from typing import Any
 import pytest
 
 import noisegate
-from planner import declared, errors, policy, settings, system
+from planner import declared, errors, listening, policy, settings, system
 from planner.gate import Gate
 from proxy import render
 from proxy.errors import BY_CLASS, DatabaseError
@@ -110,9 +110,18 @@ class Reader:
         self.session = gate.session("ann")
         self.namespace: dict[str, Any] = {"__name__": "page"}
         self.code = 0
+        self.servers: list[subprocess.Popen[str]] = []
 
     def run(self, found: list[Part]) -> list[Part]:
         """Return the parts of the page with the outputs as they are now."""
+        try:
+            return self._run(found)
+        finally:
+            for server in self.servers:
+                server.terminate()
+                server.communicate(timeout=60)
+
+    def _run(self, found: list[Part]) -> list[Part]:
         done: list[Part] = []
         printed: str | None = None  # by the Python block above
         for part in found:
@@ -157,6 +166,8 @@ class Reader:
         if pipe and last.startswith("noisegate "):
             stdin = subprocess.run(["bash", "-c", before], capture_output=True, text=True, check=True).stdout
             return self._called(lambda: noisegate.main(shlex.split(last)[1:]), stdin=stdin)
+        if words[:2] == ["noisegate", "serve"] and words[-1] == "&":
+            return self._serve(words[1:-1])
         if words[0] == "noisegate":
             return self._noisegate(words[1:])
         if words[0] == "python":
@@ -164,6 +175,15 @@ class Reader:
         done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, check=False)
         self.code = done.returncode
         return done.stdout + done.stderr
+
+    def _serve(self, words: list[str]) -> str:
+        """Start a server and return what it prints until it listens: its last line says how to connect."""
+        command = [sys.executable, "-m", "noisegate", *words]
+        places = {"cwd": Path.cwd(), "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **places)
+        self.servers.append(server)
+        assert server.stdout is not None
+        return server.stdout.readline() + server.stdout.readline()
 
     def _noisegate(self, words: list[str]) -> str:
         if ">" not in words:
@@ -418,7 +438,7 @@ def test_every_command_is_documented() -> None:
 
 def test_every_key_of_a_policy_is_documented() -> None:
     keys = {*policy.COLUMN_KEYS, *declared.DOMAIN_KEYS, "source", "public", "synthetic_of", "epsilon", "delta"}
-    keys |= {"error", "confidence", "share", "password", "host", "port", "auth", "certificate", "key", "url", "sql"}
+    keys |= {"error", "confidence", "share", "password", "url", "sql", *listening.KEYS}
     keys |= {key for names in policy.TABLE_KEYS.values() for key in names if key != "columns"}
     text = page("reference/policy.md")
     assert not [key for key in keys if f"| `{key}` |" not in text]

@@ -49,10 +49,24 @@ def test_the_dashboard_is_free_the_second_time(adult_policy: Path, capsys: pytes
     first, before = capsys.readouterr().out, spent(adult_policy)
     dashboard["main"](str(adult_policy))
     second = capsys.readouterr().out
-    assert all(title in first for title in dashboard["PANELS"])
-    assert second.splitlines()[:-1] == first.splitlines()[:-1]
+    assert all(title in first and title in second for title in dashboard["PANELS"])
     assert second.splitlines()[-1] == "cost: rho 0.0000"
     assert spent(adult_policy) == before > 0
+
+
+def test_every_group_gets_a_pyramid_and_all_together_cost_one(
+    adult_policy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """White people are so many that in each look enough cells are more than six deviations above the threshold."""
+    example = load("age_pyramid.py")
+    example["main"](str(adult_policy))
+    *lines, total = capsys.readouterr().out.splitlines()
+    chosen = [line.split() for line in lines[: len(example["GROUPS"])]]
+    assert chosen[0] == ["White", "Age23", "cost:", "rho", "0.0050"]
+    assert [line[0] for line in chosen] == example["GROUPS"]
+    assert all(line[1] in example["AGES"] and line[2:] == ["cost:", "rho", "0.0050"] for line in chosen)
+    assert total == "spent in all: rho 0.0050"
+    assert spent(adult_policy) == pytest.approx(example["RHO"], rel=1e-6)
 
 
 def test_the_policy_check_names_every_domain_and_spends_nothing(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from noisegate import demo
@@ -81,11 +82,30 @@ def test_one_question_is_refused_clearly(output: str) -> None:
 def test_the_commands_at_the_end_can_be_pasted(output: str, folder: Path) -> None:
     tail = output[output.index("Go on from here") :]
     commands = [shlex.split(line) for line in tail.splitlines() if "adult.toml" in line and "with " not in line]
+    assert [command[-1] for command in commands if "serve" in command] == ["--trust"]
+    commands = [command for command in commands if "serve" not in command]  # it runs until it is stopped
     assert len(commands) == 3
     for command in commands:
         result = run(*command, folder=folder)
         assert result.returncode == 0, result.stderr
         assert result.stdout
+
+
+def test_the_server_at_the_end_answers_the_client_at_the_end(output: str, folder: Path) -> None:
+    [line] = [line for line in output.splitlines() if " serve " in line]
+    [client] = [line for line in output.splitlines() if line.startswith("  psql ")]
+    where = shlex.split(client)[1].replace("port=5433 ", "")
+    command = [*shlex.split(line), "--port", "0"]  # any port that is free here
+    environment = os.environ | {"TMPDIR": str(folder), "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, encoding="utf-8") as server:
+        try:
+            assert server.stderr is not None
+            port = next(found[1] for text in server.stderr if (found := re.search(r"\bport=(\d+)", text)))
+            with psycopg.connect(f"{where} port={port}") as connection:
+                rows = connection.execute("SELECT sex, avg(hours) FROM adult GROUP BY sex").fetchall()
+            assert [sex for sex, _ in rows] == ["Female", "Male"]
+        finally:
+            server.terminate()
 
 
 def test_the_program_at_the_end_can_be_pasted(output: str, folder: Path) -> None:
