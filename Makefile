@@ -16,7 +16,7 @@ demo: $(RUNTIME)  ## ask the bundled table a dozen questions
 	@$(BIN)/python -m noisegate.demo
 
 test: check $(CLIENTS)  ## everything that must hold
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --max-worker-restart 0
 
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts
 	@$(BIN)/ruff format --quiet --check

@@ -6,7 +6,9 @@ import asyncio
 import gc
 import os
 import random
+import socket
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,13 @@ def resident_bytes() -> int:
     gc.collect()
     found = Path("/proc/self/statm")
     return int(found.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") if found.exists() else 0
+
+
+def cut(connection: psycopg.AsyncConnection) -> None:
+    """End the TCP connection under a client. pgconn.finish() would free what libpq may be using just now."""
+    if not connection.closed:
+        with socket.socket(fileno=os.dup(connection.fileno())) as line, suppress(OSError):
+            line.shutdown(socket.SHUT_RDWR)
 
 
 def question(number: int) -> str:
@@ -61,7 +70,7 @@ class Crowd:
     async def ask(self, connection: psycopg.AsyncConnection, chance: random.Random) -> None:
         number = chance.randrange(1, QUESTIONS + 1)
         if chance.random() < 0.15:
-            asyncio.get_running_loop().call_later(chance.random() / 10, connection.pgconn.finish)
+            asyncio.get_running_loop().call_later(chance.random() / 10, cut, connection)
         try:
             cursor = await connection.execute(question(number))
             [(tag, count)] = await cursor.fetchall()
