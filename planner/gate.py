@@ -105,6 +105,7 @@ class Gate:
         if ready is None:
             tree, call = functions.taken(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
+            call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
             if call is not None:
                 call.check(compiled)

@@ -63,16 +63,7 @@ class Meter:
     def linear(self, question: Question, measurement: Measurement) -> list[list[int]]:
         """Return B x + round(N(0, 4^bits)) for each group: shape (groups, r)."""
         x = self._vector(question.workspace, question.features)
-        B = measurement.rows(question)
-        kind: Any = np.int64 if _bits(B) + _data_bits(question) < 63 else object
-        at_places = x[question.cell].astype(kind)
-        exact = np.zeros((question.groups, len(B)), dtype=object)
-        order = np.argsort(question.group, kind="stable")
-        starts = np.flatnonzero(np.diff(question.group[order], prepend=-1))
-        for j, row in enumerate(B):
-            products = (row.astype(kind)[question.pattern] * at_places).sum(axis=1)[order]
-            if len(starts):
-                exact[question.group[order][starts], j] = np.add.reduceat(products, starts)
+        exact = _summed(question, measurement.rows(question), x)
         noise = sampling.rounded_gaussian(exact.size, bits=measurement.bits).reshape(exact.shape)
         return [
             [int(value) + int(draw) for value, draw in zip(*pair, strict=True)]
@@ -145,9 +136,7 @@ class Meter:
     ) -> list[list[int]]:
         """Return for each group and each (epsilon, offset) of `draws` the chosen one of `size` ordered labels."""
         x = self._vector(workspace, ())[:, 0]
-        present = label >= 0
-        histogram = np.zeros((groups, size), dtype=np.int64)
-        np.add.at(histogram, (group[present], label[present]), x[cell[present]])
+        histogram = _histogram(x, cell=cell, group=group, groups=groups, label=label, size=size)
         rows = self.table.max_rows_per_unit
         return [
             [selection.quantile(row, p=p, epsilon=epsilon, offset=offset, rows=rows) for epsilon, offset in draws]
@@ -200,6 +189,28 @@ def _largest(parts: Sequence[Subset]) -> list[Subset]:
     for A in sorted(parts, key=len, reverse=True):
         if not any(set(A) <= set(B) for B in found):
             found.append(A)
+    return found
+
+
+def _summed(question: Question, B: Integers, x: Integers) -> Integers:
+    """Return B x for each group, exactly: shape (groups, r)."""
+    kind: Any = np.int64 if _bits(B) + _data_bits(question) < 63 else object
+    at_places = x[question.cell].astype(kind)
+    exact = np.zeros((question.groups, len(B)), dtype=object)
+    order = np.argsort(question.group, kind="stable")
+    starts = np.flatnonzero(np.diff(question.group[order], prepend=-1))
+    for j, row in enumerate(B):
+        products = (row.astype(kind)[question.pattern] * at_places).sum(axis=1)[order]
+        if len(starts):
+            exact[question.group[order][starts], j] = np.add.reduceat(products, starts)
+    return exact
+
+
+def _histogram(x: Integers, *, cell: Ints, group: Ints, groups: int, label: Ints, size: int) -> Ints:
+    """Return how many rows of each group have each label: shape (groups, size)."""
+    present = label >= 0
+    found = np.zeros((groups, size), dtype=np.int64)
+    np.add.at(found, (group[present], label[present]), x[cell[present]])
     return found
 
 
