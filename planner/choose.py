@@ -427,6 +427,6 @@ FUNCTION = Function(
         Parameter("rho", "number"),
         Parameter("rule", "text"),
     ),
-    lambda gate, arguments: COLUMNS,  # noqa: ARG005 - always the same
+    COLUMNS,
     plan,
 )

@@ -113,7 +113,7 @@ class Function:
 
     name: str
     parameters: tuple[Parameter, ...]
-    columns: Callable[[Gate, Arguments], Mapping[str, str]]
+    columns: Mapping[str, str] | Callable[[Gate, Arguments], Mapping[str, str]]
     plan: Callable[[Session, Arguments], Planned]
 
     @property
@@ -133,7 +133,8 @@ class Call:
 
     def typed(self, gate: Gate) -> Call:
         """Return the call with the columns of its result."""
-        return replace(self, columns=self.function.columns(gate, self.arguments))
+        found = self.function.columns
+        return replace(self, columns=found(gate, self.arguments) if callable(found) else found)
 
     def catalog(self, catalog: Catalog) -> Catalog:
         """Return the catalog with the table of the result."""
