@@ -107,21 +107,31 @@ def _text_options(table: Table) -> str:
 
 @dataclass(frozen=True)
 class Cut:
-    """A column cut into ranges of its index: range i ends before edges[i], the last one is open."""
+    """A column cut into ranges of its index: range i ends before edges[i], the last one is open.
+
+    Without edges every index is a range of its own.
+    """
 
     column: str
-    edges: tuple[int, ...]
+    edges: tuple[int, ...] | None = None
 
     def sql(self, found: str) -> str:
         """Return the SQL of the number of the range in which an index lies: a tree, of few comparisons a row."""
-        return self._between(found, 0, len(self.edges))
+        return found if self.edges is None else self._between(found, self.edges, 0)
 
-    def _between(self, found: str, first: int, last: int) -> str:
-        if first == last:
-            return str(first)
-        middle = (first + last) // 2
-        low, high = self._between(found, first, middle), self._between(found, middle + 1, last)
-        return f"CASE WHEN {found} < {self.edges[middle]} THEN {low} ELSE {high} END"
+    def first(self, number: int) -> int:
+        """Return the first index of a range."""
+        if self.edges is None:
+            return number
+        return self.edges[number - 1] if number else 0
+
+    def _between(self, found: str, edges: Sequence[int], number: int) -> str:
+        if not edges:
+            return str(number)
+        middle = len(edges) // 2
+        low = self._between(found, edges[:middle], number)
+        high = self._between(found, edges[middle + 1 :], number + middle + 1)
+        return f"CASE WHEN {found} < {edges[middle]} THEN {low} ELSE {high} END"
 
 
 class Reader:
