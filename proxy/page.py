@@ -58,8 +58,8 @@ def _lead(found: Fidelity) -> str:
     share = found.holds / found.decided if found.decided else 0.0
     return (
         f"Of {found.decided} answers on the synthetic table, <b>{found.holds} ({share:.0%}) are within their "
-        f"tolerance</b> of the protected data, by decisions that together are {found.epsilon:g}-differentially private. "
-        "True answers are not shown, and were not released."
+        f"tolerance</b> of the protected data, by decisions that together are {found.epsilon:g}-differentially "
+        "private. True answers are not shown, and were not released."
     )
 
 
