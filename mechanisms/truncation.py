@@ -15,6 +15,8 @@ What differs from the papers (DP-PQD, arXiv:2309.08574; R2T, doi 10.1145/3514221
 - SVT_sum is private for values of both signs as well (the proof in `Sparse` does without monotony), but then
   a truncated sum may be larger than the whole one, and what it decides means little: `deciders.candidates`
   offers it for values of one sign only.
+- SVT_sum decides on a sum without the values above its private bound, up to 5 % of the rows. Where these hold
+  much of the sum it is wrong for small tau, whatever epsilon is; its effectiveness threshold tells.
 - SVT_sum's second threshold l + 1 is right for integer l only: it is floor(l) + 1.
 """
 

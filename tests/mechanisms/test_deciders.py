@@ -79,7 +79,7 @@ QUERIES = {
     "count": Query("count", Claim(3004, Fraction(15, 2))),
     "count of several rows a unit": Query("count", Claim(2980, 11), rows=3),
     "sum": Query("sum", Claim(SUM + 3 * 10**5, 10**6), most=250_000),
-    "wide sum": Query("sum", Claim(SUM - 4 * 10**6, 5 * 10**6), most=250_000),
+    "wide sum": Query("sum", Claim(SUM - 4 * 10**6, 3 * 10**6), most=250_000),
     "sum of both signs": Query("sum", Claim(SUM - 3 * 10**5, 10**6), least=-250_000, most=150_000, rows=2),
     "negative sum": Query("sum", Claim(-SUM + 4 * 10**5, 10**6), least=-250_000),
     "average": Query("avg", Claim(Fraction(SUM, 3000) + 40, 250), most=250_000),
@@ -331,6 +331,11 @@ def test_race_bound_holds_for_the_synthetic_shape() -> None:
     race = candidates(QUERIES["sum"], epsilon=QUARTER)["R2T_sum"]
     assert race.effective_tau(0.05, TABLE) <= race.bound(0.05, int(TABLE.values[-1]))  # type: ignore[attr-defined]
     assert race.effective_tau(0.05) == race.bound(0.05, 250_000)  # type: ignore[attr-defined]
+
+
+def test_svt_is_biased_by_the_rows_above_its_bound_whatever_epsilon_is() -> None:
+    decider = candidates(Query("sum", Claim(SUM - 6 * 10**6, 3 * 10**6), most=250_000), epsilon=Fraction(4))["SVT_sum"]
+    assert profile(decider, TABLE, [6 * 10**6])[0] > 0.99
 
 
 def test_recommendation_follows_thresholds_and_says_why() -> None:
