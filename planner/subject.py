@@ -152,7 +152,7 @@ def _outputs(ready: Ready, aggregate: Aggregate, taken: Collection[str]) -> list
             raise Unsupported(
                 "an output must be a group key or the aggregate itself",
                 hint="verify the plain aggregate, and compute with it afterwards",
-                span=span(projection) or aggregate.span,
+                span=aggregate.span if projection.find(exp.Column) else span(projection),
             )
         if name in taken or name in (other for other, _ in found):
             raise NotGrouped(

@@ -205,7 +205,8 @@ def write_tables(folder: Path) -> Path:
     shutil.copy(ADULT / "adult.parquet", folder)
     adult = (ADULT / "adult.toml").read_text(encoding="utf-8")
     policy = folder / "noisegate.toml"
-    policy.write_text(POLICY + adult[adult.index("[tables.adult]") : adult.index("[tables.adult_synth]")], encoding="utf-8")
+    table = adult[adult.index("[tables.adult]") : adult.index("[tables.adult_synth]")]
+    policy.write_text(POLICY + table, encoding="utf-8")
     (folder / "regions.csv").write_text(REGIONS, encoding="utf-8")
     (folder / "tags.csv").write_text(TAGS, encoding="utf-8")
     orders = "".join(f"{customer},{item},{amount}\n" for customer, item, amount in raw_orders())
