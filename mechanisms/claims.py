@@ -5,7 +5,7 @@ Values are integers on the grid of the policy; NULLs are gone, values outside th
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 import numpy as np
@@ -48,6 +48,7 @@ class Histogram:
 
     values: Integers
     counts: Integers
+    memo: "dict[int, Buckets]" = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.values.shape != self.counts.shape or self.values.ndim != 1:
@@ -61,7 +62,7 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        return _sum(self.values.astype(np.object_) * self.counts)
+        return _dot(self.values, self.counts)
 
     def shifted(self, gap: int) -> "Histogram":
         return Histogram(self.values + gap, self.counts)
@@ -110,13 +111,16 @@ def buckets_for(most: int) -> int:
 
 
 def buckets_of(histogram: Histogram, *, most: int) -> Buckets:
-    """Return the buckets of a histogram whose magnitudes do not exceed `most`."""
-    counts, sums = [0] * buckets_for(most), [0] * buckets_for(most)
-    for value, count in zip(histogram.values.tolist(), histogram.counts.tolist(), strict=True):
-        place = max(0, abs(value) - 1).bit_length()
-        counts[place] += count
-        sums[place] += value * count
-    return Buckets(tuple(counts), tuple(sums))
+    """Return the buckets of a histogram whose magnitudes do not exceed `most`; it keeps the last ones."""
+    if most not in histogram.memo:
+        edges = 2 ** np.arange(buckets_for(most) - 1)
+        places = np.searchsorted(edges, np.abs(histogram.values), side="left")
+        members = [places == j for j in range(buckets_for(most))]
+        counts = tuple(_sum(histogram.counts[member]) for member in members)
+        sums = tuple(_dot(histogram.values[member], histogram.counts[member]) for member in members)
+        histogram.memo.clear()
+        histogram.memo[most] = Buckets(counts, sums)
+    return histogram.memo[most]
 
 
 def ranks_of(histogram: Histogram, claim: Claim) -> Ranks:
@@ -125,5 +129,13 @@ def ranks_of(histogram: Histogram, claim: Claim) -> Ranks:
     return Ranks(low, _sum(histogram.counts[histogram.values >= math.ceil(claim.high)]), histogram.rows)
 
 
-def _sum(numbers: npt.NDArray[np.int64]) -> int:
-    return int(numbers.astype(np.object_).sum()) if len(numbers) else 0
+def _sum(numbers: Integers) -> int:
+    return _dot(numbers, np.ones_like(numbers))
+
+
+def _dot(left: Integers, right: Integers) -> int:
+    """Return the exact scalar product: in 64 bits if it must fit, else in Python integers."""
+    if len(left) == 0:
+        return 0
+    largest = int(np.abs(left).max()) * int(np.abs(right).max()) * len(left)
+    return int(left @ right) if largest < 1 << 62 else int(left.astype(np.object_) @ right.astype(np.object_))

@@ -138,6 +138,8 @@ def recommend(
 
 
 def _why(best: str, near: list[str], thresholds: dict[str, float], query: Query, delta: float) -> str:
+    if thresholds[best] == math.inf:
+        return f"no decider tells any gap at error {delta:g} for this epsilon; {best} errs least at the same cost"
     others = ", ".join(f"{name} {_short(tau)}" for name, tau in thresholds.items() if name not in near)
     words = f"{best} tells gaps from tau = {_short(thresholds[best])} at error {delta:g}"
     words += (

@@ -52,14 +52,13 @@ class RankChoice:
     def draw(self, histogram: Histogram, size: int) -> Decisions:
         exponents, rate = selection.exponents(self._counts(histogram), p=self.p, epsilon=self.epsilon, rows=self.rows)
         chosen = [sampling.exponential_choice(exponents, rate=rate) for _ in range(size)]
-        return np.array([self.claim.holds(self.domain[index]) for index in chosen], np.bool_)
+        return self._inside()[chosen]
 
     def yes(self, histogram: Histogram) -> float:
         """Return P(decision = yes), closed form: the share of the weights inside, the largest weight being 1."""
         distances, rate = selection.exponents(self._counts(histogram), p=self.p, epsilon=self.epsilon, rows=self.rows)
         weights = np.exp(-float(rate) * (distances - distances.min()))
-        inside = np.array([self.claim.holds(value) for value in self.domain])
-        return float(weights[inside].sum() / weights.sum())
+        return float(weights[self._inside()].sum() / weights.sum())
 
     def truth(self, histogram: Histogram) -> bool:
         return histogram.rows > 0 and self.claim.holds(histogram.quantile(self.p))
@@ -77,10 +76,19 @@ class RankChoice:
     def effective_tau(self, delta: float, synthetic: Histogram | None = None) -> float:
         return searched_tau(self, delta, needed(synthetic))
 
+    @cached_property
+    def _values(self) -> npt.NDArray[np.int64]:
+        return np.array(self.domain, np.int64)
+
+    def _inside(self) -> Decisions:
+        """Return for every domain value whether it would make the claim hold."""
+        low, high = math.floor(self.claim.low), math.ceil(self.claim.high)
+        return np.asarray((self._values > low) & (self._values < high))
+
     def _counts(self, histogram: Histogram) -> npt.NDArray[np.int64]:
         """Return the number of rows of every domain value; a value between two counts for the lower one."""
         counts = np.zeros(len(self.domain), np.int64)
-        places = np.searchsorted(np.array(self.domain), histogram.values, side="right") - 1
+        places = np.searchsorted(self._values, histogram.values, side="right") - 1
         np.add.at(counts, np.maximum(places, 0), histogram.counts)
         return counts
 
@@ -197,8 +205,10 @@ class RankBins:
 def moved(synthetic: Histogram, claim: Claim, p: Fraction, gap: Number) -> Histogram:
     """Return the synthetic values, all moved so that their quantile is the claim's synthetic answer plus the gap.
 
-    They stay integers, so the quantile is that rounded.
+    They stay integers, so the quantile is that rounded. Without rows there is nothing to move.
     """
+    if synthetic.rows == 0:
+        return synthetic
     return synthetic.shifted(round(Fraction(claim.synthetic) + gap) - synthetic.quantile(p))
 
 

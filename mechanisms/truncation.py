@@ -21,7 +21,7 @@ What differs from the papers (DP-PQD, arXiv:2309.08574; R2T, doi 10.1145/3514221
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -206,7 +206,7 @@ class Sparse:
         unit = self.summing.multiplier  # a multiple of every 2^j
         sums = list(accumulate(self.sign * int(total) for total in buckets.sums))[1:]
         gaps = [(end - total) * unit >> j for end in self._ends for j, total in enumerate(sums, start=1)]
-        noise = (self.summing.draw(size) for _ in gaps)
+        noise = self.summing.draw(len(gaps) * size).reshape(len(gaps), size)
         places = np.tile(np.arange(1, self.truncations + 1), 2)
         winner = first_success(gaps, noise, threshold=self.summing.draw(size), asked=places[:, None] <= last)
         return (winner >= self.truncations) & (winner < 2 * self.truncations)
@@ -218,7 +218,7 @@ class Sparse:
         below = list(accumulate(int(count) for count in buckets.counts))[1:]
         gaps = [(share * rows - whole * count) * unit for count in below]
         threshold = share * self._count_noise(size) + whole * self._count_noise(size)
-        noise = (whole * self._count_noise(size) for _ in gaps)
+        noise = whole * self._count_noise(len(gaps) * size).reshape(len(gaps), size)
         return np.minimum(first_success(gaps, noise, threshold=threshold) + 1, self.truncations)
 
     def _count_noise(self, size: int) -> npt.NDArray[np.int64]:
@@ -264,7 +264,7 @@ class Sparse:
 
 def first_success(
     gaps: Sequence[int],
-    noise: Iterable[npt.NDArray[np.int64]],
+    noise: npt.NDArray[np.int64],
     *,
     threshold: npt.NDArray[np.int64],
     asked: npt.NDArray[np.bool_] | None = None,
@@ -281,6 +281,7 @@ def first_success(
     paper. If one unit could move one ask up and another one down by `rows`, the success would be
     2 rows further away and cost 2 e2.)
     """
+    # Row by row: a gap may be longer than 64 bits, and is compared with noise only.
     failed = np.array([own - threshold < gap for own, gap in zip(noise, gaps, strict=True)], np.bool_)
     if asked is not None:
         failed |= ~asked

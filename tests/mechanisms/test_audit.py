@@ -110,7 +110,7 @@ ASKS_UP_AND_DOWN = [-0.5, -0.5, -0.5, -0.5, 1.0]  # and to asks like |sum - q(D_
 
 def first_successes(gaps: list[float], *, noise: Fraction = Fraction(1)) -> np.ndarray:
     grid = laplace.grid(noise, Fraction(SVT_EPSILON, 2))
-    draws = (grid.draw(SIZE) for _ in gaps)
+    draws = grid.draw(len(gaps) * SIZE).reshape(len(gaps), SIZE)
     return truncation.first_success([int(gap * grid.multiplier) for gap in gaps], draws, threshold=grid.draw(SIZE))
 
 

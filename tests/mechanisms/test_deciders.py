@@ -356,6 +356,13 @@ def test_recommendation_follows_thresholds_and_says_why() -> None:
     assert decider.name == "EM_rank"
 
 
+def test_without_synthetic_rows_nothing_can_be_told_and_the_advice_says_so() -> None:
+    for title in ("average", "median"):
+        _, tau, why = recommend(QUERIES[title], epsilon=QUARTER, synthetic=histogram([]))
+        assert tau == math.inf
+        assert "no decider tells any gap" in why
+
+
 def test_lm_errs_less_on_average_than_em_at_equal_epsilon_and_more_at_equal_cost() -> None:
     query, gaps = Query("count", Claim(100, 20)), range(-40, 41)
     laplace_decider, coin = candidates(query, epsilon=QUARTER).values()
