@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from mechanisms.claims import Buckets, Claim, Histogram, Ranks, Totals, buckets_for, buckets_of, ranks_of
 from mechanisms.gaps import Average, LaplaceTotal, LogisticTotal
-from mechanisms.profiles import Decider, profile
+from mechanisms.profiles import Decider, profile, tells
 from mechanisms.ranks import RankBins, RankChoice, RankMargin
 from mechanisms.truncation import Race, Sparse
 
@@ -115,41 +115,59 @@ def decide(decider: Decider, statistics: Any) -> bool:
 
 
 def recommend(
-    query: Query, *, epsilon: Fraction, synthetic: Histogram, delta: float = 0.05
+    query: Query, *, epsilon: Fraction, synthetic: Histogram, delta: float = 0.05, unit: Fraction | int = 1
 ) -> tuple[Decider, float, str]:
     """Return the decider with the smallest effectiveness threshold, that threshold, and why, in words.
 
     Thresholds within 5 % are as good as equal. Of those the one with the smallest mean error is taken, over gaps up to
     2 tau either way and at equal cost: both errors and 1 / sqrt(rho) are proportional to 1 / epsilon, so
-    the mean error is multiplied by sqrt(rho). Only public things are looked at.
+    the mean error is multiplied by sqrt(rho). An error below a hundredth of delta counts as that: between deciders that
+    hardly ever err the price decides. Only public things are looked at. The words have numbers times `unit`.
     """
     choices = candidates(query, epsilon=epsilon, delta=delta)
-    thresholds = {name: decider.effective_tau(delta, synthetic) for name, decider in choices.items()}
+    thresholds = _thresholds(choices, delta, synthetic)
     smallest = min(thresholds.values())
     near = [name for name, threshold in thresholds.items() if threshold <= smallest * _NEAR]
     gaps = [query.claim.tau * Fraction(2 * step, _GAPS) for step in range(-_GAPS, _GAPS + 1)]
 
     def price(name: str) -> float:
-        return float(profile(choices[name], synthetic, gaps).mean()) * math.sqrt(choices[name].rho)
+        error = float(profile(choices[name], synthetic, gaps).mean())
+        return max(error, delta / 100) * math.sqrt(choices[name].rho)
 
     best = min(near, key=price) if len(near) > 1 else near[0]
-    words = _why(best, near, thresholds, query, delta)
-    return choices[best], thresholds[best], words + _cheaper(choices[best], choices, thresholds)
+    shown = {name: threshold * float(unit) for name, threshold in thresholds.items()}
+    words = _why(best, near, shown, float(query.claim.tau * unit), delta)
+    return choices[best], thresholds[best], words + _cheaper(choices[best], choices, shown)
 
 
-def _why(best: str, near: list[str], thresholds: dict[str, float], query: Query, delta: float) -> str:
+def _thresholds(choices: dict[str, Decider], delta: float, synthetic: Histogram) -> dict[str, float]:
+    """Return the threshold of every decider; infinity for one that errs too much at the best threshold in closed form.
+
+    So a search, which takes a while, is made only where it may win.
+    """
+    closed = (LaplaceTotal, LogisticTotal, Average)
+    found = {name: d.effective_tau(delta, synthetic) for name, d in choices.items() if isinstance(d, closed)}
+    known = min(found.values(), default=math.inf) * _NEAR
+    for name, decider in choices.items():
+        if name not in found:
+            beaten = 0 < known < math.inf and not tells(decider, Fraction(known), delta, synthetic)
+            found[name] = math.inf if beaten else decider.effective_tau(delta, synthetic)
+    return found
+
+
+def _why(best: str, near: list[str], thresholds: dict[str, float], tau: float, delta: float) -> str:
     if thresholds[best] == math.inf:
         return f"no decider tells any gap at error {delta:g} for this epsilon; {best} errs least at the same cost"
-    others = ", ".join(f"{name} {_short(tau)}" for name, tau in thresholds.items() if name not in near)
+    others = ", ".join(f"{name} {_short(each)}" for name, each in thresholds.items() if name not in near)
     words = f"{best} tells gaps from tau = {_short(thresholds[best])} at error {delta:g}"
     words += (
         f", the smallest of all ({others})" if others and len(near) == 1 else f" (beside {others})" if others else ""
     )
     ties = ", ".join(f"{name} {_short(thresholds[name])}" for name in near if name != best)
     if ties:
-        words += f"; {ties} is as good, but has the larger mean error at the same cost"
-    if query.claim.tau < thresholds[best]:
-        words += f"; the tau asked for, {_short(float(query.claim.tau))}, is below that: expect more errors"
+        words += f"; {ties} is as good, but errs more at the same cost, or costs more"
+    if tau < thresholds[best]:
+        words += f"; the tau asked for, {_short(tau)}, is below that: expect more errors"
     return words
 
 
@@ -164,4 +182,4 @@ def _cheaper(best: Decider, choices: dict[str, Decider], thresholds: dict[str, f
 
 
 def _short(tau: float) -> str:
-    return "none" if tau == math.inf else f"{tau:.4g}"
+    return "more" if tau == math.inf else f"{tau:.4g}"

@@ -65,30 +65,28 @@ def profile(decider: Decider, synthetic: Histogram | None, gaps: Sequence[Number
     return np.array([_wrong(decider, decider.given(synthetic, gap)) for gap in gaps])
 
 
+def tells(decider: Decider, tau: Number, delta: float, synthetic: Histogram) -> bool:
+    """Return whether, with this tau, the errors at gap 0 and at gaps of -2 tau and 2 tau are at most delta."""
+    other, gaps = decider.at(tau), (0, -2 * Fraction(tau), 2 * Fraction(tau))
+    return other.truth(other.given(synthetic, 0)) and all(
+        _wrong(other, other.given(synthetic, gap)) <= delta for gap in gaps
+    )
+
+
 def searched_tau(decider: Decider, delta: float, synthetic: Histogram) -> float:
     """Return the threshold by bisection of its logarithm; infinity if 2^60 is not enough, or if there are no rows.
 
-    The errors at gap 0 and at gaps of -2 tau and 2 tau must be at most delta. They need not fall with tau for every
-    shape of data, so this is a tau that is enough, not always the smallest one.
+    Errors need not fall with tau for every shape of data, so this is a tau that is enough, not always the smallest one.
     """
-
-    def enough(tau: float) -> bool:
-        exact = Fraction(tau)
-        other = decider.at(exact)
-        gaps = (0, -2 * exact, 2 * exact)
-        return other.truth(other.given(synthetic, 0)) and all(
-            _wrong(other, other.given(synthetic, gap)) <= delta for gap in gaps
-        )
-
     high = 1.0
-    while not enough(high):
+    while not tells(decider, Fraction(high), delta, synthetic):
         high *= _STRIDE
         if high > 2.0**60:
             return math.inf
     low = high / _STRIDE
     for _ in range(_STEPS if high > 1 else 0):
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if enough(middle) else (middle, high)
+        low, high = (low, middle) if tells(decider, Fraction(middle), delta, synthetic) else (middle, high)
     return high
 
 

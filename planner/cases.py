@@ -36,7 +36,7 @@ AUTO, FREE = "auto", "free"
 GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
 """True gaps, in parts of tau, for which the probability of a wrong decision is told."""
 
-MOST_VALUES = 4096
+MOST_VALUES = 512
 """For so many values of a domain EM_med is looked at; beyond, only when it is asked for."""
 
 
@@ -140,9 +140,9 @@ def decided(about: Subject, wish: Wish, case: Case) -> Case:
     query = _query(about, wish, case.claim)
     try:
         if wish.decider == AUTO:
-            decider, tau, why = deciders.recommend(query, epsilon=wish.epsilon, synthetic=case.values, delta=wish.delta)
-            if unit != 1:  # what is told there is in integers of the grid
-                why = f"{decider.name} tells gaps from tau = {tau * unit:.4g} at error {wish.delta:g}"
+            decider, tau, why = deciders.recommend(
+                query, epsilon=wish.epsilon, synthetic=case.values, delta=wish.delta, unit=asked.unit
+            )
         else:
             decider = deciders.candidates(query, epsilon=wish.epsilon, delta=wish.delta)[wish.decider]
             tau, why = decider.effective_tau(wish.delta, case.values), "asked for"
