@@ -117,15 +117,19 @@ def decide(decider: Decider, statistics: Any) -> bool:
 def recommend(
     query: Query, *, epsilon: Fraction, synthetic: Histogram, delta: float = 0.05, unit: Fraction | int = 1
 ) -> tuple[Decider, float, str]:
-    """Return the decider with the smallest effectiveness threshold, that threshold, and why, in words.
+    """Return the cheapest decider that tells the tau asked for, its effectiveness threshold, and why, in words.
 
-    Thresholds within 5 % are as good as equal. Of those the one with the smallest mean error is taken, over gaps up to
-    2 tau either way and at equal cost: both errors and 1 / sqrt(rho) are proportional to 1 / epsilon, so
-    the mean error is multiplied by sqrt(rho). An error below a hundredth of delta counts as that: between deciders that
-    hardly ever err the price decides. Only public things are looked at. The words have numbers times `unit`.
+    If none does, it is the one with the smallest threshold; thresholds within 5 % are as good as equal. Of several the
+    one with the smallest mean error is taken, over gaps up to 2 tau either way and at equal cost: both errors and
+    1 / sqrt(rho) are proportional to 1 / epsilon, so the mean error is multiplied by sqrt(rho). An error below a
+    hundredth of delta counts as that. Only public things are looked at. The words have numbers times `unit`.
     """
     choices = candidates(query, epsilon=epsilon, delta=delta)
     thresholds = _thresholds(choices, delta, synthetic)
+    able = [name for name, threshold in thresholds.items() if threshold <= query.claim.tau]
+    if able:
+        least = min(choices[name].rho for name in able)
+        thresholds = {name: t for name, t in thresholds.items() if name in able and choices[name].rho == least}
     smallest = min(thresholds.values())
     near = [name for name, threshold in thresholds.items() if threshold <= smallest * _NEAR]
     gaps = [query.claim.tau * Fraction(2 * step, _GAPS) for step in range(-_GAPS, _GAPS + 1)]
@@ -136,8 +140,10 @@ def recommend(
 
     best = min(near, key=price) if len(near) > 1 else near[0]
     shown = {name: threshold * float(unit) for name, threshold in thresholds.items()}
-    words = _why(best, near, shown, float(query.claim.tau * unit), delta)
-    return choices[best], thresholds[best], words + _cheaper(choices[best], choices, shown)
+    if able:
+        words = f"{best} is the cheapest that tells gaps from tau = {_short(shown[best])} at error {delta:g}"
+        return choices[best], thresholds[best], words
+    return choices[best], thresholds[best], _why(best, near, shown, float(query.claim.tau * unit), delta)
 
 
 def _thresholds(choices: dict[str, Decider], delta: float, synthetic: Histogram) -> dict[str, float]:
@@ -169,16 +175,6 @@ def _why(best: str, near: list[str], thresholds: dict[str, float], tau: float, d
     if tau < thresholds[best]:
         words += f"; the tau asked for, {_short(tau)}, is below that: expect more errors"
     return words
-
-
-def _cheaper(best: Decider, choices: dict[str, Decider], thresholds: dict[str, float]) -> str:
-    """Return a hint at deciders that cost less than half and are not much worse."""
-    cheap = [
-        f"; {name} would cost {float(other.rho / best.rho):.0%} of it and tell gaps from {_short(thresholds[name])}"
-        for name, other in choices.items()
-        if 2 * other.rho < best.rho and thresholds[name] <= 1.5 * thresholds[best.name]
-    ]
-    return "".join(cheap)
 
 
 def _short(tau: float) -> str:

@@ -141,12 +141,13 @@ def summed(kind: str, question: Question, *, centre: float) -> Summed:
 
 def ranked(question: Labelled, values: Sequence[Any]) -> Ranked:
     """Return a quantile of numbers: the value of every label, in increasing order."""
-    exact = [_short(float(value)) for value in values]
-    unit = Fraction(1, math.lcm(*(value.denominator for value in exact)))
-    if unit.denominator > LARGEST_DENOMINATOR:
-        unit = max(abs(value) for value in exact) * FINE
-    whole = [round(value / unit) for value in exact]
-    return Ranked(question, unit, np.array(whole, dtype=np.int64))
+    floats = np.array([float(value) for value in values])
+    for digits in range(9):
+        near = np.rint(floats * 10**digits)
+        if np.all(np.abs(floats * 10**digits - near) <= 1e-9 * np.maximum(np.abs(near), 1.0)):
+            return Ranked(question, Fraction(1, 10**digits), near.astype(np.int64))
+    unit = Fraction(float(np.abs(floats).max())) * FINE
+    return Ranked(question, unit, np.rint(floats / float(unit)).astype(np.int64))
 
 
 def _short(number: float) -> Fraction:

@@ -39,7 +39,6 @@ from proxy.dbapi import POLICY
 from proxy.errors import UNEXPECTED, pointer, printable
 from proxy.page import page
 from proxy.render import (
-    Counting,
     Waiting,
     as_csv,
     as_json,
@@ -542,8 +541,9 @@ def run_verify(arguments: Arguments) -> int:
         names, rows = batch.shown(result)
         _print_decisions(names, rows)
         why = [column.name for column in result.columns].index("why")
-        print_lines(_stdout(), ["", *dict.fromkeys(str(row[why]) for row in result.rows)])
-    _say(f"{batch.verdict(result.rows, result.columns)}; {_outcome(result)}")
+        print_lines(_stdout(), dict.fromkeys(str(row[why]) for row in result.rows))
+    told = "nothing was spent" if arguments.explain else _outcome(result)
+    _say(f"{batch.verdict(result.rows, result.columns)}; {told}")
     return 0
 
 
@@ -582,10 +582,9 @@ def _verify_file(arguments: Arguments) -> int:
         raise BadValue(f"{file} can't be read", hint="give a text file of SELECTs, separated by semicolons") from None
     asked = batch.read(text)
     outcomes = []
-    with _gate(arguments) as gate, Counting(_stderr()) as counting:
-        session = _settled(gate, arguments)
+    with _session(arguments) as (session, waiting):
         for number, query in enumerate(asked):
-            counting.step(number, len(asked), " ".join(query.sql.split()))
+            waiting.count(number, len(asked), " ".join(query.sql.split()))
             try:
                 outcomes.append(batch.Outcome(query, session.execute(_call(arguments, query))))
             except Refusal as refusal:
@@ -620,12 +619,8 @@ def run_fidelity(arguments: Arguments) -> int:
     if not target.parent.is_dir():
         raise BadValue(f"there is no folder {target.parent}", hint="give another --out")
     arguments.settings = []
-    with _gate(arguments) as gate:
-        session = _settled(gate, arguments)
-        with Counting(_stderr()) as counting:
-            found = fidelity(
-                session, arguments.table, epsilon=arguments.epsilon, tau=arguments.tau, on_step=counting.step
-            )
+    with _session(arguments) as (session, waiting):
+        found = fidelity(session, arguments.table, epsilon=arguments.epsilon, tau=arguments.tau, on_step=waiting.count)
     target.write_text(page(found), encoding="utf-8")
     cost = f"cost rho {float(found.cost):.4g}" if found.cost else "free"
     _say(f"{target}: {found.holds} of {found.decided} decisions hold; {len(found.findings)} queries, {cost}")
