@@ -212,7 +212,8 @@ def test_delta_moves_the_threshold_and_not_the_decision(session: Session) -> Non
 @pytest.mark.parametrize(
     "aggregate",
     [
-        "count(*)", "count(score)", "count(*) FILTER (WHERE city = 'Oslo')", "sum(income)", "sum(debt)", "sum(2 * age + 1)",
+        "count(*)", "count(score)", "count(*) FILTER (WHERE city = 'Oslo')", "sum(income)", "sum(debt)",
+        "sum(2 * age + 1)",
         "sum(height)", "sum(CASE WHEN city = 'Bern' THEN income END)", "sum(CASE WHEN age > 20 THEN 1 ELSE 0 END)",
         "avg(income)", "avg(height)", "avg(score)", "avg(CASE WHEN age > 20 THEN 1 ELSE 0 END)", "median(age)",
         "median(height)", "percentile_cont(0.25) WITHIN GROUP (ORDER BY income)",
@@ -475,7 +476,8 @@ def test_units_of_several_rows_are_considered_by_the_decider(tmp_path: Path, see
     write(folder / "copy.parquet", write_copy)
     gate = open_gate(
         folder, visits, columns='age = { type = "integer", min = 0, max = 9 }',
-        table='privacy_unit = "who"\nmax_rows_per_unit = 3', rest='[tables.copy]\nsource = "copy.parquet"\nsynthetic_of = "people"\n',
+        table='privacy_unit = "who"\nmax_rows_per_unit = 3',
+        rest='[tables.copy]\nsource = "copy.parquet"\nsynthetic_of = "people"\n',
     )  # fmt: skip
     session = gate.session()
     for aggregate, name in (
@@ -787,7 +789,8 @@ def test_beside_a_verification_no_protected_table_is_read(session: Session) -> N
 
 
 def test_a_synthetic_table_is_read_by_the_domains_of_its_original(tmp_path: Path) -> None:
-    rows = """SELECT * FROM (VALUES ('F', 150, 'Bern', 1.234, 'x'), ('M', -5, 'Rome', 9.0, 'x'), ('?', 20, NULL, 0.1, 'x'),
+    rows = """SELECT * FROM (VALUES ('F', 150, 'Bern', 1.234, 'x'), ('M', -5, 'Rome', 9.0, 'x'),
+        ('?', 20, NULL, 0.1, 'x'),
         ('M', NULL, NULL, 0.5, 'x'), ('F', 44, NULL, 0.5, 'x')) AS t(sex, age, city, height, note)"""
     gate = make(tmp_path, copy=rows)
     found = gate.session("ann").execute("SELECT * FROM copy ORDER BY age")

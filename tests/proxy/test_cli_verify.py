@@ -26,8 +26,6 @@ from tests.planner.gates import open_gate, write
 YOUNG = "SELECT count(*) FROM adult_synth WHERE age < 30"
 HOURS = "SELECT sex, avg(hours) FROM adult_synth GROUP BY sex"
 
-Run = Iterator[tuple[int, str, str]]
-
 
 def run(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run a command beside the bundled tables; return its exit code, stdout and stderr."""
@@ -150,8 +148,9 @@ def test_options_in_comments_belong_to_one_query() -> None:
 
 # --- fidelity ----------------------------------------------------------------------------------------------
 
-PEOPLE = """SELECT ['F', 'M'][1 + i % 2] AS sex, (i // 2 % 90)::INTEGER AS age, ['a <b>', 'c&d', NULL][1 + i % 3] AS city,
-    (i % 251) / 100.0 AS height, DATE '2015-01-01' + CAST(i % 3000 AS INTEGER) AS joined, i % 3 = 0 AS active,
+PEOPLE = """SELECT ['F', 'M'][1 + i % 2] AS sex, (i // 2 % 90)::INTEGER AS age,
+    ['a <b>', 'c&d', NULL][1 + i % 3] AS city, (i % 251) / 100.0 AS height,
+    DATE '2015-01-01' + CAST(i % 3000 AS INTEGER) AS joined, i % 3 = 0 AS active,
     (i % 1000) * 1000 AS wealth FROM range(30000) AS r(i)"""
 COPY = f"SELECT * REPLACE (CASE WHEN i.age < 30 THEN 'F' ELSE i.sex END AS sex) FROM ({PEOPLE}) AS i"
 DOMAINS = """sex = { values = ["F", "M"] }
@@ -160,7 +159,7 @@ city = { values = ["a <b>", "c&d"], nullable = true }
 height = { type = "float", min = 0, max = 2.5, step = 0.01 }
 joined = { type = "date", min = "2015-01-01", max = "2024-12-31" }
 active = { type = "boolean" }
-wealth = { type = "integer", min = 0, max = 9_000_000_000, role = "measure" }
+wealth = { type = "integer", min = 0, max = 9_000_000, role = "measure" }
 secret = { hidden = true }"""
 REST = '[tables.copy]\nsource = "copy.parquet"\nsynthetic_of = "people"\n'
 
