@@ -295,6 +295,11 @@ class Waiting:
         total = None if done is None else len(STEPS)
         self._progress.update(self._task, description=printable(text), total=total, completed=done)
 
+    def count(self, done: int, total: int, text: str) -> None:
+        """Say how many of several things are done, and what is next."""
+        shown = f"{done} of {total}: {printable(text)[:60]}"
+        self._progress.update(self._task, description=shown, total=total, completed=done)
+
     def _start(self) -> None:
         with self._lock:
             if not self._over:

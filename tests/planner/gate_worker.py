@@ -25,6 +25,7 @@ QUESTIONS = [
     "SELECT median(age) FROM people",
     "SELECT count(DISTINCT age) FROM people",
     "SELECT avg(age), median(age), count(DISTINCT sex) FROM people WHERE sex = 'F'",
+    "SELECT * FROM noisegate.verify($$SELECT sex, median(age) FROM copy GROUP BY sex$$, tau => 3, epsilon => 0.1)",
     *(f"SELECT count(*), sum(age) FROM people WHERE age >= {age}" for age in range(30, 60)),
 ]
 

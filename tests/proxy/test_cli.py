@@ -27,7 +27,7 @@ from proxy.render import ASCII, Waiting, as_csv, as_json, measured_text, print_r
 
 ROOT = Path(__file__).parents[2]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
-COMMANDS = ("init", "check", "query", "explain", "serve", "budget", "passwd", "refresh")
+COMMANDS = ("init", "check", "query", "explain", "verify", "fidelity", "serve", "budget", "passwd", "refresh")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -295,7 +295,9 @@ def break_policy(policy: Path) -> None:
 def test_check_says_in_one_line_what_is_guarded(run: Run) -> None:
     result = run("check", "adult.toml")
     assert result.returncode == 0
-    assert result.stdout == ("adult.toml: ok: adult (15 columns); epsilon 2 at delta 1e-09; ann 60 %, bob 40 %\n")
+    assert result.stdout == (
+        "adult.toml: ok: adult (15 columns), adult_synth (synthetic); epsilon 2 at delta 1e-09; ann 60 %, bob 40 %\n"
+    )
 
 
 def test_check_lists_every_mistake_with_its_line(run: Run, adult_policy: Path) -> None:

@@ -466,3 +466,27 @@ def test_the_command_serves_until_a_signal_and_logs_json(adult_policy: Path, num
     assert process.returncode == 0
     events = [json.loads(line)["event"] for line in errors.splitlines()]
     assert events == ["listening", "connected", "answered", "disconnected", "ending", "ended"]
+
+
+# --- functions ---------------------------------------------------------------------------------------------
+
+
+def test_verify_over_the_wire_has_types_groups_and_parameters(server: Running) -> None:
+    """The gap is below 0.05 tau, and tau is above 20 / epsilon: a wrong decision has a probability below 1e-8."""
+    sql = "SELECT * FROM noisegate.verify(%s, tau => %s, epsilon => %s)"
+    question = "SELECT sex, count(*) FROM adult_synth GROUP BY sex"
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
+        found = connection.execute(sql, [question, "10%", 0.1])
+        names = [column.name for column in found.description]
+        assert names[:3] == ["sex", "decision", "decider"]
+        types = {column.name: column.type_code for column in found.description}
+        assert (types["decision"], types["synthetic"], types["wrong"]) == (16, 701, 25)
+        rows = found.fetchall()
+        assert sorted(row[:2] for row in rows) == [("Female", True), ("Male", True)]
+        again = connection.execute(
+            f"SELECT decision FROM noisegate.verify($${question}$$, tau => '10%', epsilon => 0.1)"
+        )
+        assert again.fetchall() == [(True,), (True,)]
+        with pytest.raises(psycopg.errors.UndefinedColumn) as refused:
+            connection.execute(sql.replace("%s, ", "$$SELECT sum(x) FROM adult_synth$$, ", 1), [1, 1])
+        assert refused.value.diag.statement_position == "45"

@@ -1,0 +1,292 @@
+"""noisegate.verify: is the answer of a query on a synthetic table within tau of the true one?
+
+The query is compiled a second time, with the original in the place of its copy. So both are read by the same domains,
+the true answer only by a decider (mechanisms/deciders.py), and the synthetic one exactly.
+
+Guarantee: a decision is drawn, charged on the cells whose rows count in its group, and stored, before it is told.
+Which decider is taken, its price and its errors depend on the synthetic table, the policy and earlier releases only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from planner import cases as each
+from planner import explain
+from planner.accounts import Charge, Release
+from planner.asked import Ranked, Summed
+from planner.cases import AUTO, FREE, Case, Decisions, Wish
+from planner.errors import BadValue, Unsupported
+from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.plan import Planner
+from planner.recall import Recall
+from planner.subject import Subject, subject
+
+if TYPE_CHECKING:
+    from planner.gate import Gate, Session
+
+DELTA = 0.05
+LEAST_EPSILON, MOST_EPSILON = 1e-6, 100.0
+
+COLUMNS = {
+    "decision": "BOOLEAN",
+    "decider": "VARCHAR",
+    "synthetic": "DOUBLE",
+    "low": "DOUBLE",
+    "high": "DOUBLE",
+    "tau": "DOUBLE",
+    "epsilon": "DOUBLE",
+    "rho": "DOUBLE",
+    "effective_tau": "DOUBLE",
+    "delta": "DOUBLE",
+    "wrong": "VARCHAR",
+    "why": "VARCHAR",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One decision: whether the true answer lies between low and high, strictly.
+
+    group: the keys of its group, by name.
+    decision: None if it was only explained, or if there is nothing to decide.
+    epsilon, rho: what it costs, or had cost when it was made; 0 if earlier releases told it.
+    effective_tau: the smallest tau that can be told at error delta for this epsilon.
+    wrong: the probability of a wrong decision for true gaps |q(D) - q(D_s)|; empty if earlier releases told it.
+    """
+
+    group: Mapping[str, Any]
+    decision: bool | None
+    decider: str | None
+    synthetic: float | None
+    low: float | None
+    high: float | None
+    tau: float | None
+    epsilon: float
+    rho: float
+    effective_tau: float | None
+    delta: float
+    wrong: Mapping[float, float]
+    why: str
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The decisions about one query, one a group; `cost` is the rho newly charged on the dearest cell."""
+
+    verdicts: tuple[Verdict, ...]
+    cost: Fraction
+
+    @classmethod
+    def of(cls, names: Sequence[str], rows: Sequence[Row], cost: Fraction) -> Verification:
+        """Return what the rows of the function tell."""
+        return cls(tuple(_verdict(dict(zip(names, row, strict=True))) for row in rows), cost)
+
+    @property
+    def decision(self) -> bool | None:
+        """Whether the answer holds in every group; None if that is not known of some, and of none that it does not."""
+        found = [verdict.decision for verdict in self.verdicts]
+        return False if False in found else None if None in found else True
+
+
+def _verdict(row: dict[str, Any]) -> Verdict:
+    own = {name: row.pop(name) for name in COLUMNS}
+    wrong = {float(gap): float(chance) for gap, chance in json.loads(own.pop("wrong") or "[]")}
+    return Verdict(row, wrong=wrong, **own)
+
+
+# --- the function ------------------------------------------------------------------------------------------
+
+
+def _wish(arguments: Arguments) -> Wish:
+    tau, relative = _tau(arguments["tau"])
+    epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
+    delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
+    assert epsilon is not None
+    name = arguments["decider"].value or AUTO
+    return Wish(
+        tau,
+        relative,
+        Fraction(epsilon).limit_denominator(10**12),
+        name,
+        DELTA if delta is None else delta,
+        bool(arguments["explain"].value),
+    )
+
+
+def _tau(found: Constant) -> tuple[Fraction, bool]:
+    text = str(found.value).strip()
+    relative = text.endswith("%")
+    try:
+        tau = Fraction(text.removesuffix("%").strip()) / (100 if relative else 1)
+    except (ValueError, ZeroDivisionError):
+        tau = Fraction(0)
+    if not 0 < tau < 10**30 or (isinstance(found.value, float) and not math.isfinite(found.value)):
+        raise BadValue(
+            f"tau must be a positive number, or a percentage of the synthetic answer, got {text}",
+            hint="for example: tau => 100, or tau => '5%'",
+            span=found.span,
+        )
+    return tau, relative
+
+
+def columns(gate: Gate, arguments: Arguments) -> dict[str, str]:
+    """Return the columns of the result: the group keys of the query, then what is told of each group."""
+    return {**subject(gate, arguments["sql"], taken=COLUMNS).keys, **COLUMNS}
+
+
+def plan(session: Session, arguments: Arguments) -> Planned:
+    """Return what a verification would release, and what that costs; read nothing protected."""
+    gate, wish = session.gate, _wish(arguments)
+    about = subject(gate, arguments["sql"], taken=COLUMNS)
+    _check_decider(about, arguments["decider"])
+    claimed, table, as_of = each.claimed(about, wish), about.original, session.settings.as_of
+    if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
+        raise BadValue(
+            "a percentage of the synthetic answer, which is 0, is nothing",
+            hint="give tau as a number",
+            span=arguments["tau"].span,
+        )
+    version = Planner(gate.ledger, gate.meters, gate.histories, session.settings).version(table.name)
+    title = _title(about, wish)
+    stored = _stored(session, each.digest(about, wish, claimed), table.name, version)
+    if stored is not None:
+        rows = each.stored_rows(about, stored)
+        if wish.explain:
+            rows = [(*row[: len(about.keys)], None, *row[len(about.keys) + 1 :]) for row in rows]
+        before = explain.line("known already", f"decided before: release {stored.id}")
+        return _free(about, (title, before), (stored.id,), rows)
+    recall = _recall(gate, about, version, as_of)
+    known = each.settled(about.asked, claimed, wish.delta, recall)
+    found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
+    task = Decisions(about, wish, version, found)
+    lines = (title, *_lines(task))
+    if wish.explain:
+        return _free(about, lines, (), task.undecided())
+    if as_of is not None:
+        if task.paid:
+            raise BadValue(
+                f"release {as_of} and those before it do not tell this decision",
+                hint="RESET noisegate.as_of to ask anew",
+            )
+        return _free(about, lines, (), task.known())
+    charges = [Charge(table.population, table.name, task.cost)] if task.paid else []
+    return Planned(
+        [charges] if charges else (),
+        (table.population,),
+        "direct" if charges else FREE,
+        lines,
+        recall.releases if recall is not None and any(c.name == FREE for c in found) else (),
+        partial(_run, session, task),
+    )
+
+
+def _check_decider(about: Subject, named: Constant) -> None:
+    """Refuse a decider that there is not, or that does not fit the aggregate."""
+    name = named.value or AUTO
+    fitting = [each for each, kind in DECIDERS.items() if kind == about.asked.kind]
+    if name != AUTO and name not in DECIDERS:
+        raise BadValue(f"there is no decider {name}", hint=f"there are: {AUTO}, {', '.join(DECIDERS)}", span=named.span)
+    signed = name == "SVT_sum" and isinstance(about.asked, Summed) and about.asked.bounds[0] < 0 < about.asked.bounds[1]
+    if name != AUTO and (name not in fitting or signed):
+        what = "sums of values of both signs" if signed else f"a {about.asked.kind}"
+        others = [AUTO, *(each for each in fitting if each != name)]
+        raise Unsupported(f"{name} can't decide about {what}", hint=f"use one of: {', '.join(others)}", span=named.span)
+
+
+def _stored(session: Session, question: str, table: str, version: int) -> Release | None:
+    latest = session.settings.as_of
+    found = [r for r in session.gate.ledger.find(question, table=table) if r.version == version]
+    return next((r for r in found if latest is None or r.id <= latest), None)
+
+
+def _recall(gate: Gate, about: Subject, version: int, as_of: int | None) -> Recall | None:
+    if isinstance(about.asked, Ranked):
+        return None
+    found = gate.histories[about.original.name].recall(about.asked.question, version=version, as_of=as_of)
+    return found if found is not None and found.releases else None
+
+
+def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> Planned:
+    """Return a plan that releases nothing and stores nothing."""
+    told = partial(_tell, Told(rows, Fraction(0)))
+    return Planned((), (about.original.population,), FREE, tuple(lines), releases, told)
+
+
+def _tell(told: Told, sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
+    return told
+
+
+def _run(session: Session, task: Decisions, sql: str, step: Step) -> Told:
+    (release,), charged = session.release([task], sql, step)
+    return Told(each.stored_rows(task.about, release), charged)
+
+
+# --- for people --------------------------------------------------------------------------------------------
+
+
+def _title(about: Subject, wish: Wish) -> str:
+    tau = f"{float(100 * wish.tau):g} %" if wish.relative else f"{float(wish.tau):g}"
+    groups = f" by {', '.join(about.keys)} ({explain.number(about.asked.groups, 'row')})" if about.keys else ""
+    return f"Whether {about.asked.kind} of {about.copy.name}{groups} is within {tau} of {about.original.name}"
+
+
+def _lines(task: Decisions) -> Iterator[str]:
+    """Yield what EXPLAIN says: what is known, who decides, from which tau on, and how often it is wrong."""
+    line, cells = explain.line, task.about.asked.question.workspace
+    sizes = " × ".join(f"{axis.column} {axis.size}" for axis in cells.axes)
+    yield line("measured on", explain.number(cells.cells, "cell") + (f" ({sizes})" if sizes else ""))
+    known = [case for case in task.cases if case.name == FREE]
+    if known:
+        yield line("known already", f"{explain.number(len(known), 'decision')}: {known[0].why}")
+    by_name: dict[str, list[Case]] = {}
+    for case in task.cases:
+        if case.decider is not None:
+            by_name.setdefault(case.decider.name, []).append(case)
+    for name, cases in by_name.items():
+        first = cases[0]
+        assert first.decider is not None
+        price = f"ε {float(task.wish.epsilon):g}, ρ {float(first.decider.rho):.3g}"
+        yield line("decider", f"{name} for {explain.number(len(cases), 'decision')}, {price} each")
+        yield line("why", first.why)
+        taus = [case.effective_tau for case in cases if case.effective_tau is not None]
+        yield line("effective tau", f"{max(taus):.4g} at error {task.wish.delta:g}")
+    if len(task.cases) == 1 and (wrong := each.wrong(task.cases[0], task.about)) is not None:
+        shown = ", ".join(f"{gap:g}: {chance:.2g}" for gap, chance in json.loads(wrong))
+        yield line("wrong, by gap", shown)
+
+
+DECIDERS = {
+    "LM_count": "count",
+    "EM_count": "count",
+    "LM_sum": "sum",
+    "EM_sum": "sum",
+    "R2T_sum": "sum",
+    "SVT_sum": "sum",
+    "LM_avg": "avg",
+    "EM_avg": "avg",
+    "EM_med": "quantile",
+    "EM_rank": "quantile",
+    "Hist_med": "quantile",
+}
+"""Every decider, and the aggregate that it decides about."""
+
+FUNCTION = Function(
+    "verify",
+    (
+        Parameter("sql", "text", required=True),
+        Parameter("tau", "amount", required=True),
+        Parameter("epsilon", "number", required=True),
+        Parameter("decider", "text"),
+        Parameter("delta", "number"),
+        Parameter("explain", "boolean"),
+    ),
+    columns,
+    plan,
+)
