@@ -35,6 +35,7 @@ _LANES = 1 << 12  # proposals a batch: the working arrays stay in the second-lev
 _BYTES_PER_KEY = 1 << 30
 _MARGIN = 2.0**-40  # bounds the error of `_acceptance` and of `_unit`; the proof is in `_acceptance`
 _CHOICE_MARGIN = 2.0**-50  # for each group, each member and 256 more; the proof is in `_shares`
+_INT64_LAPLACE_BITS = 56  # 44 levels of 2^56 fit int64
 _FIRST_PRECISION = 128
 _GUARD_DIGITS = 64  # keep `_exp_enclosure` tight; it encloses with any number of them
 
@@ -67,6 +68,59 @@ def rounded_gaussian(size: int, *, bits: int) -> Draws:
         parts.append(_accepted(stream, lanes, bits)[:missing])
         missing -= len(parts[-1])
     return np.concatenate(parts)
+
+
+def rounded_laplace(size: int, *, bits: int) -> Draws:
+    """Return `size` independent draws of round(Lap(2^bits)), the density being exp(-|t| / 2^bits) / 2^(bits + 1).
+
+    Guarantee: for every integer z > 0, P(draw >= z) = P(draw <= -z) = exp(-(z - 1/2) / 2^bits) / 2, exactly.
+    So an integer plus such a draw is the rounding of that integer plus a real Laplace variable:
+    post-processing of the Laplace mechanism.
+
+    Why: as for `rounded_gaussian`, with levels k >= 0 of probability proportional to exp(-k) and acceptance
+    exp(-x): the product is exp(-(k + x)). About 0.632 of the proposals are accepted.
+
+    The dtype is int64; it is object (Python integers) if bits > 56 or, with probability below 2^-60, if a
+    draw does not fit.
+    """
+    if size < 0:
+        raise ValueError(f"size must not be negative, got {size}")
+    if bits < 0:
+        raise ValueError(f"bits must not be negative, got {bits}")
+    stream = _Stream()
+    parts: list[Draws] = [np.empty(0, np.int64)]
+    missing = size
+    while missing > 0:
+        lanes = min(_LANES, missing + missing + 32)
+        parts.append(_laplace_accepted(stream, lanes, bits)[:missing])
+        missing -= len(parts[-1])
+    return np.concatenate(parts)
+
+
+def logistic(size: int, *, log_odds: Fraction) -> npt.NDArray[np.bool_]:
+    """Return `size` independent draws that are true with probability 1 / (1 + exp(-log_odds)), exactly.
+
+    Nothing overflows, however large the log odds are: the rarer outcome has the weight exp(-|log_odds|)
+    beside 1. In floating point that weight is wrong by less than 2^-40 (the rate is cut at 700 as in
+    `_shares`); a uniform that is closer is settled by `_locate`.
+    """
+    if size < 0:
+        raise ValueError(f"size must not be negative, got {size}")
+    distance = abs(log_odds)
+    stream = _Stream()
+    words = stream.words(size)
+    likely = 1 / (1 + math.exp(-float(min(distance, Fraction(700)))))
+    excess = likely - _unit(words)
+    hits = excess > 0
+    for lane in np.flatnonzero(np.abs(excess) <= _MARGIN):
+        uniform = _Uniform(stream, int(words[lane]), 64)
+        hits[lane] = (
+            _locate(
+                uniform, lambda precision: [_exp_enclosure(Fraction(0), precision), _exp_enclosure(distance, precision)]
+            )
+            == 0
+        )
+    return hits if log_odds >= 0 else ~hits
 
 
 def exponential_choice(exponents: npt.NDArray[np.int64], *, rate: Fraction) -> int:
@@ -235,6 +289,62 @@ def _acceptance_weights(level: int, x: _Uniform, precision: int) -> Sequence[Enc
     return [(low, high), (one - min(high, one), one - low)]
 
 
+# The Laplace distribution, by lanes
+
+
+def _laplace_accepted(stream: _Stream, lanes: int, bits: int) -> Draws:
+    """Return the accepted ones among `lanes` proposals, rounded and signed."""
+    words, x, v = stream.words(3 * lanes).reshape(3, lanes)
+    level_digits, sign = words >> np.uint64(1), 1 - 2 * (words & np.uint64(1)).astype(np.int64)
+    level = np.count_nonzero(level_digits[:, None] >= _LAPLACE_EDGES[1:], axis=1)
+    excess = np.exp(-_unit(x)) - _unit(v)
+    accept = excess > 0
+    extra = max(0, bits - _INT64_LAPLACE_BITS)
+    magnitude: Draws
+    if extra == 0:
+        magnitude = (level << bits) + _rounded(x, bits)
+    else:  # rounding needs more digits of x than its first 64
+        x = np.array([int(digits) << extra | stream.bits(extra) for digits in x], np.object_)
+        pairs = zip(level, x, strict=True)
+        magnitude = np.array([_long_rounded(k, digits, bits, extra) for k, digits in pairs], np.object_)
+    undecided = (np.abs(excess) <= _MARGIN) | (level_digits == _LAPLACE_EDGES.take(level))
+    for lane in np.flatnonzero(undecided):
+        digits = _Uniform(stream, int(x[lane]), 64 + extra)
+        exact_level = _locate(_Uniform(stream, int(level_digits[lane]), 63), _laplace_level_weights)
+        accept[lane] = _decay(digits, _Uniform(stream, int(v[lane]), 64))
+        exact = _long_rounded(exact_level, int(x[lane]), bits, extra)
+        if exact > np.iinfo(np.int64).max:
+            magnitude = magnitude.astype(np.object_)
+        magnitude[lane] = exact
+    return (magnitude * sign)[np.flatnonzero(accept)]
+
+
+def _long_rounded(level: int, digits: int, bits: int, extra: int) -> int:
+    """Return round(2^bits (level + x)), given the first 64 + extra digits of x; needs bits <= 63 + extra."""
+    return (int(level) << bits) + ((digits >> (63 + extra - bits)) + 1 >> 1)
+
+
+def _decay(x: _Uniform, v: _Uniform) -> bool:
+    """Return whether v < exp(-x), without an error."""
+
+    def weights(precision: int) -> Sequence[Enclosure]:
+        digits, one = x.prefix(precision), 1 << precision
+        low, _ = _exp_enclosure(Fraction(digits + 1, one), precision)
+        _, high = _exp_enclosure(Fraction(digits, one), precision)
+        return [(low, high), (one - min(high, one), one - low)]
+
+    return _locate(v, weights) == 0
+
+
+@cache
+def _laplace_level_weights(precision: int) -> Sequence[Enclosure]:
+    """Return enclosures of exp(-k) for k = 0, 1, ..., and last one of all the further ones together.
+
+    The first one left out is exp(-precision - 1), and together they are less than 1.6 times that: below 1 unit.
+    """
+    return *(_exp_enclosure(Fraction(k), precision) for k in range(precision + 1)), (0, 1)
+
+
 # The choice, by groups
 
 
@@ -328,12 +438,12 @@ def _exp_enclosure(exponent: Fraction, precision: int) -> Enclosure:
     return (1 << digits + precision) // high, (1 << digits + precision) // low + 1
 
 
-def _edges() -> Words:
-    """Return the first 63 digits of P(level < j) for j = 0, ..., 10."""
-    weights = _level_weights(256)
+def _edges(weights: Sequence[Enclosure], count: int) -> Words:
+    """Return the first 63 digits of P(level < j) for j = 0, ..., count."""
     total = sum(high for _, high in weights)
-    cumulative = accumulate((low for low, _ in weights[:10]), initial=0)
+    cumulative = accumulate((low for low, _ in weights[:count]), initial=0)
     return np.array([(low << 63) // total for low in cumulative], np.uint64)
 
 
-_EDGES = _edges()
+_EDGES = _edges(_level_weights(256), 10)
+_LAPLACE_EDGES = _edges(_laplace_level_weights(256), 44)

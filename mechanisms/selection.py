@@ -38,6 +38,22 @@ def quantile(
         p: the quantile, between 0 and 1; offset: public shift of the aimed rank, in rows. Their
             common denominator must not exceed 2^20.
     """
+    distances, rate = exponents(histogram, p=p, epsilon=epsilon, offset=offset, rows=rows)
+    return sampling.exponential_choice(distances, rate=rate)
+
+
+def exponents(
+    histogram: npt.NDArray[np.int64],
+    *,
+    p: Fraction,
+    epsilon: Fraction,
+    offset: Fraction | int = 0,
+    rows: int = 1,
+) -> tuple[npt.NDArray[np.int64], Fraction]:
+    """Return integers and a rate: `quantile` chooses e with probability proportional to exp(-rate integers[e]).
+
+    They are true values: no more public than the histogram.
+    """
     if histogram.ndim != 1 or len(histogram) == 0 or histogram.dtype != np.int64:
         raise ValueError(
             f"histogram must be a non-empty int64 vector, got {histogram.dtype} of shape {histogram.shape}"
@@ -48,7 +64,7 @@ def quantile(
     if step > _FINEST_STEP or not -_MOST_ROWS <= offset <= _MOST_ROWS:
         raise ValueError(f"p and offset need a common denominator up to 2^20, got {p} and {offset}")
     rate = epsilon / (2 * sensitivity(p, rows=rows) * step)
-    return sampling.exponential_choice(_distances(histogram, p=p, offset=offset, step=step), rate=rate)
+    return _distances(histogram, p=p, offset=offset, step=step), rate
 
 
 def sensitivity(p: Fraction, *, rows: int = 1) -> Fraction:

@@ -1,0 +1,102 @@
+"""How probably a decider is wrong, at every true gap; and the smallest tau for which it is right.
+
+Both are public: they are computed from the claim and from the synthetic table, and nothing else.
+"""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mechanisms.claims import Claim, Histogram, Number
+
+_STEPS = 8  # a searched threshold is at most one part in 2^8 too large
+
+
+class Decider(Protocol):
+    """A differentially private answer to a claim.
+
+    `statistics` is the type of what it looks at: an int (the total), Totals, Ranks, Buckets or Histogram. It is
+    `Any` in the methods, since it depends on the decider.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def claim(self) -> Claim: ...
+    @property
+    def epsilon(self) -> Fraction: ...
+    @property
+    def statistics(self) -> type: ...
+
+    @property
+    def rho(self) -> Fraction:
+        """The zCDP cost, rounded up."""
+
+    def draw(self, statistics: Any, size: int) -> npt.NDArray[np.bool_]:
+        """Return `size` independent decisions. Each costs epsilon; more than one is for tests."""
+
+    def yes(self, statistics: Any) -> float:
+        """Return the probability of the decision `yes`."""
+
+    def truth(self, statistics: Any) -> bool:
+        """Return whether the claim holds."""
+
+    def given(self, synthetic: Histogram | None, gap: Number) -> Any:
+        """Return the statistics of a table like the synthetic one whose answer is `gap` larger."""
+
+    def at(self, tau: Number) -> "Decider":
+        """Return the same decider for another tau."""
+
+    def effective_tau(self, delta: float, synthetic: Histogram | None = None) -> float:
+        """Return the smallest tau with errors of at most delta at gap 0 and at gaps of 2 tau."""
+
+
+def profile(decider: Decider, synthetic: Histogram | None, gaps: Sequence[Number]) -> npt.NDArray[np.float64]:
+    """Return the probability of a wrong decision for each gap q(D) - q(D_s), negative ones included.
+
+    Counts, sums by LM and EM, and averages depend on the gap only. The others depend on the data: the true table is
+    then taken to be like the synthetic one, with rows added or removed in proportion (truncated sums) or with all
+    values moved by the gap (quantiles).
+    """
+    return np.array([_wrong(decider, decider.given(synthetic, gap)) for gap in gaps])
+
+
+def searched_tau(decider: Decider, delta: float, synthetic: Histogram) -> float:
+    """Return the threshold by doubling and bisection; infinity if 2^60 is not enough.
+
+    The errors at gap 0 and at gaps of -2 tau and 2 tau must be at most delta. They need not fall with tau for every
+    shape of data, so this is a tau that is enough, not always the smallest one.
+    """
+
+    def enough(tau: float) -> bool:
+        exact = Fraction(tau)
+        other = decider.at(exact)
+        return all(_wrong(other, other.given(synthetic, gap)) <= delta for gap in (0, -2 * exact, 2 * exact))
+
+    high = 1.0
+    while not enough(high):
+        high *= 2
+        if high > 2.0**60:
+            return math.inf
+    low = high / 2
+    if high == 1.0:
+        return high
+    for _ in range(_STEPS):
+        middle = (low + high) / 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def needed(synthetic: Histogram | None) -> Histogram:
+    if synthetic is None:
+        raise ValueError("what this decider can tell depends on the data: give the synthetic histogram")
+    return synthetic
+
+
+def _wrong(decider: Decider, statistics: Any) -> float:
+    yes = decider.yes(statistics)
+    return min(1.0, max(0.0, 1 - yes if decider.truth(statistics) else yes))
