@@ -1,17 +1,18 @@
 """Synthetic copies of the bundled Adult table, made by generators that nobody here wrote.
 
-    python benchmarks/papers/adult_synthetic.py [folder] [--venv DIR]
+    python benchmarks/papers/adult_synthetic.py FOLDER [--venv DIR]
 
 Writes adult_synth.parquet (MST, a marginal-based generator: McKenna et al., arXiv 2108.04978, as in the package dpmm)
-and adult_privbayes.parquet (PrivBayes, as in the package DataSynthesizer) into the folder, by default data/ beside this
-file, where the copies that the benchmarks use are kept: nothing else in this repository needs the generators.
+and adult_privbayes.parquet (PrivBayes, as in the package DataSynthesizer) into the folder. The copies that are used are
+kept, the first in noisegate/data, the second in data/ beside this file: nothing else in this repository needs the
+generators.
 They are installed, with the versions below, into an environment of their own: DIR, by default a temporary one
 (Python 3.11, about 600 MB).
 
 Both generators see the same table: names, and numbers cut into bins at public places (CUTS). A number is drawn
 uniformly from its bin afterwards. NULL is a name of its own. Everything is seeded; MST takes its Gaussian noise from
-OpenDP, which cannot be seeded, so the same noise is drawn with numpy instead: Adult is public, and the copies can be made
-again byte for byte. These are inputs of an experiment, not private releases.
+OpenDP, which cannot be seeded, so the same noise is drawn with numpy instead: Adult is public, and the copies can be
+made again byte for byte. These are inputs of an experiment, not private releases.
 """
 
 from __future__ import annotations
@@ -47,7 +48,6 @@ STEPS = 1000
 """Of the fit of MST's graphical model to its noisy marginals."""
 
 DATA = Path(__file__).resolve().parents[2] / "noisegate" / "data"
-COPIES = Path(__file__).resolve().parent / "data"
 UNKNOWN = "?"
 
 CUTS = {
@@ -173,7 +173,7 @@ def make(folder: Path) -> None:
 def main() -> None:
     """Make the copies here if the generators are installed, or in an environment that is made for it."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, nargs="?", default=COPIES)
+    parser.add_argument("folder", type=Path)
     parser.add_argument("--venv", type=Path, help="where to install the generators")
     options = parser.parse_args()
     if importlib.util.find_spec("dpmm") and importlib.util.find_spec("DataSynthesizer"):

@@ -7,7 +7,8 @@ made them), tau and epsilon varied as in the paper. A figure is the probability 
 |q(D) - q(D_s)| < tau: exact, and beside it the share of wrong decisions in as many runs as the paper has. Where our
 decider differs from the published one, the published one is there as well, marked with *. The paper's own data
 (IPUMS-CPS) need a licence and are not here; what follows from the answers that it prints is computed from them.
-With a folder, all figures are written there as figures.csv, and the plots of Figures 5 to 10 as SVG.
+With a folder, all figures are written there as figures.csv, and the plots of Figures 5 to 10 as SVG. Those of the last
+run are kept in dp_pqd/ beside this file, with what was printed as tables.txt.
 """
 
 from __future__ import annotations
@@ -29,15 +30,14 @@ from scipy.stats import binom
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from mechanisms.claims import Claim, Histogram
-
 from benchmarks.papers import svg
 from benchmarks.papers.dp_pqd_published import BETA, PUBLISHED, Decisions
 from mechanisms import claims, deciders
+from mechanisms.claims import Claim, Histogram
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parents[1] / "noisegate" / "data" / "adult.parquet"
-COPIES = {"MST": HERE / "data" / "adult_synth.parquet", "PrivBayes": HERE / "data" / "adult_privbayes.parquet"}
+COPIES = {"MST": TABLE.with_name("adult_synth.parquet"), "PrivBayes": HERE / "data" / "adult_privbayes.parquet"}
 BOUNDS = {"capital_gain": (0, 99_999), "capital_loss": (0, 5_000), "hours": (1, 99), "age": (17, 90)}
 """As in the policy, adult.toml."""
 
@@ -46,7 +46,7 @@ EPSILONS = tuple(Fraction(1, parts) for parts in (16, 8, 4, 2, 1))
 TAU, EPSILON = TAUS[2], EPSILONS[2]
 TIE = 0.005
 """Errors nearer than this count as equal."""
-WHAT = ("copy", "query", "kind", "column", "where", "truth", "synthetic")
+WHAT = ("copy", "query", "kind", "truth", "synthetic")
 COLOURS = {"LM": "#1f77b4", "EM": "#ff7f0e", "R2T": "#9467bd", "SVT": "#8c564b", "Hist": "#2ca02c"}
 """The paper's; what is not in the paper is grey, what is published and not ours is pale."""
 
@@ -270,7 +270,7 @@ def write_all(found: Sequence[Figure], folder: Path) -> None:
         writer.writerow([*WHAT, "decider", "tau", "epsilon", "exact", "simulated"])
         for row in found:
             case, query = row.case, row.case.query
-            what = [case.copy, query.name, query.kind, query.column, query.where, case.truth, case.synthetic]
+            what = [case.copy, query.name, query.kind, case.truth, case.synthetic]
             writer.writerow([*what, row.decider, float(row.tau), float(row.epsilon), f"{row.exact:.6g}", row.simulated])
     for copy in COPIES:
         for kind in ("COUNT", "SUM", "MEDIAN"):
@@ -367,10 +367,8 @@ def _print_counts(found: Sequence[Figure]) -> None:
     _say("COUNT, q(D) outside I: LM_count is superior", outside, ("LM_count", "EM_count*"), ("LM_count", "EM_count"))
     _say("COUNT, q(D) in I: LM_count is superior", inside, ("LM_count", "EM_count"))
     level = next(step / 1000 for step in range(1, 5000) if _laplace_can_win(step / 1000))
-    print(
-        f"    by the closed forms LM_count is better at no gap inside I if epsilon tau < {level:.3f}; above that, at all"
-    )
-    print("    gaps but those near 0 and near tau")
+    print(f"    by the closed forms LM_count is better at no gap inside I if epsilon tau < {level:.3f};")
+    print("    above that, at all gaps but those near 0 and near tau")
     print("  COUNT, q(D) = q(D_s): EM_count has the smaller error")
     print("    confirmed     always: 1 / (1 + exp(epsilon tau)) is below exp(-epsilon tau)")
     laplace, logistic = (math.log(ratio) / float(EPSILON) for ratio in (20, 19))
