@@ -86,7 +86,8 @@ def em_count(table: pd.DataFrame, asked: Asked, synthetic: float) -> bool:
 
 
 def lm_sum(table: pd.DataFrame, asked: Asked, synthetic: float) -> bool:
-    return abs(_matching(table, asked)[asked.column].sum() + _noise(asked.high / EPSILON) - synthetic) < TAU * synthetic
+    found = float(_matching(table, asked)[asked.column].sum())
+    return abs(found + _noise(asked.high / EPSILON) - synthetic) < TAU * synthetic
 
 
 def r2t_sum(table: pd.DataFrame, asked: Asked, synthetic: float) -> bool:

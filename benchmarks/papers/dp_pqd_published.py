@@ -6,7 +6,9 @@ For comparison on public data only.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from mechanisms.claims import Claim, Histogram
@@ -59,7 +61,7 @@ class PublishedRace:
     def _entries(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         rows, truncations = self.rows, 2.0 ** np.arange(1, self.races + 1)
         sums = np.array([rows.values[rows.values <= t] @ rows.counts[rows.values <= t] for t in truncations], float)
-        scales = truncations * self.races / self.epsilon
+        scales = np.asarray(truncations * self.races / self.epsilon, float)
         return sums - scales * math.log(self.races / BETA), scales
 
     def yes(self) -> float:
@@ -121,7 +123,14 @@ class PublishedBins:
         return np.asarray((ranks.low + noise[1] < half) & (ranks.high + noise[2] < half))
 
 
-PUBLISHED = {
+class Published(Protocol):
+    """A decider as published, on given rows."""
+
+    def yes(self) -> float: ...
+    def runs(self, size: int, rng: np.random.Generator) -> Decisions: ...
+
+
+PUBLISHED: dict[str, Callable[[Histogram, tuple[int, int], Claim, float], Published]] = {
     "EM_count*": PublishedCount,
     "R2T_sum*": PublishedRace,
     "EM_med*": PublishedMedian,
