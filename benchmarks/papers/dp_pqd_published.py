@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from mechanisms.claims import Claim, Histogram
 from numpy.typing import NDArray
 
 from mechanisms import claims
+from mechanisms.claims import Claim, Histogram
 
 BETA = 0.05
 

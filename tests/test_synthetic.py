@@ -8,7 +8,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "noisegate" / "data"
 COPIES = [DATA / "adult_synth.parquet", ROOT / "benchmarks" / "papers" / "data" / "adult_privbayes.parquet"]
 
