@@ -79,7 +79,7 @@ def main() -> None:
 
 @contextmanager
 def _gate(folder: Path) -> Iterator[tuple[str, int]]:
-    for name in ("adult.parquet", "adult.toml"):
+    for name in ("adult.parquet", "adult_synth.parquet", "adult.toml"):
         shutil.copy(ROOT / "noisegate" / "data" / name, folder)
     command = [sys.executable, "-m", "noisegate", "serve", str(folder / "adult.toml"), "--trust", "--port", "0"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

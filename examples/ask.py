@@ -2,7 +2,7 @@
 
     python examples/ask.py POLICY [ANALYST]
 
-Needs the bundled table: cp noisegate/data/adult.parquet noisegate/data/adult.toml SOMEWHERE
+Needs the bundled table: cp noisegate/data/adult*.parquet noisegate/data/adult.toml SOMEWHERE
 """
 
 import sys

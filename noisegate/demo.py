@@ -103,7 +103,7 @@ def main() -> None:
 def copy_table(folder: Path | None = None) -> Path:
     """Return the path of the policy in a folder, or in a new one, so that each demo has a whole budget."""
     folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-demo-"))
-    for name in ("adult.parquet", "adult.toml"):
+    for name in ("adult.parquet", "adult_synth.parquet", "adult.toml"):
         shutil.copy(DATA / name, folder)
     return folder / "adult.toml"
 

@@ -10,8 +10,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from planner.costs import UNIT_BITS, Cost, Spending
 from planner.errors import BudgetExceeded
 
-GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice"})
-"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds; a choice is made from such ones."""
+GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled"})
+"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds; a choice and a settled decision are
+made from such ones."""
 
 
 @dataclass(frozen=True)

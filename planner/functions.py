@@ -8,7 +8,7 @@ statement is executed. Describe does neither.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,7 +26,7 @@ from planner.sandbox import Workbench, span
 from planner.system import SCHEMA, create
 
 if TYPE_CHECKING:
-    from planner.gate import Session
+    from planner.gate import Gate, Session
 
 RESULT = "__call"
 """Name of the table that stands for the result of a call, in the schema noisegate."""
@@ -37,7 +37,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a function. kind: "text", "number" or "text[]"; left out, it is None unless it is required."""
+    """One argument of a function, of one of the KINDS; left out, it is None unless it is required."""
 
     name: str
     kind: str
@@ -113,12 +113,12 @@ class Function:
 
     name: str
     parameters: tuple[Parameter, ...]
-    columns: Mapping[str, str]
+    columns: Mapping[str, str] | Callable[[Gate, Arguments], Mapping[str, str]]
     plan: Callable[[Session, Arguments], Planned]
 
     @property
     def hint(self) -> str:
-        shown = (p.name if p.required else f"{p.name} => …" for p in self.parameters)
+        shown = (p.name if p.required and i == 0 else f"{p.name} => …" for i, p in enumerate(self.parameters))
         return f"for example: SELECT * FROM {SCHEMA}.{self.name}({', '.join(shown)})"
 
 
@@ -129,10 +129,16 @@ class Call:
     function: Function
     arguments: Arguments
     span: Span | None
+    columns: Mapping[str, str] = field(default_factory=dict)  # of its result, once it is typed
+
+    def typed(self, gate: Gate) -> Call:
+        """Return the call with the columns of its result."""
+        found = self.function.columns
+        return replace(self, columns=found(gate, self.arguments) if callable(found) else found)
 
     def catalog(self, catalog: Catalog) -> Catalog:
         """Return the catalog with the table of the result."""
-        return replace(catalog, types={**catalog.types, f"{SCHEMA}.{RESULT}": self.function.columns})
+        return replace(catalog, types={**catalog.types, f"{SCHEMA}.{RESULT}": self.columns})
 
     def check(self, compiled: Compiled) -> None:
         """Refuse a statement that measures protected tables as well: what it costs would depend on what is told."""
@@ -149,7 +155,7 @@ class Call:
 
     def make(self, name: str, rows: Sequence[Row], bench: Workbench) -> None:
         """Create the relation of the result in a workbench."""
-        create(name, rows, self.function.columns, bench)
+        create(name, rows, self.columns, bench)
 
 
 # --- reading a call ----------------------------------------------------------------------------------------
@@ -249,13 +255,20 @@ def _checked(function: Function, parameter: Parameter, node: exp.Expr | None, pl
     return found
 
 
-KINDS = {"text": "text", "number": "number", "text[]": "list of texts, ARRAY['…', '…']"}
+KINDS = {
+    "text": "text",
+    "number": "number",
+    "boolean": "boolean, true or false",
+    "amount": "number, or a text such as '5%'",
+    "text[]": "list of texts, ARRAY['…', '…']",
+}
+TYPES: Mapping[str, type | tuple[type, ...]] = {"text": str, "number": float, "boolean": bool, "amount": (float, str)}
 
 
 def _fits(value: Any, kind: str) -> bool:
     if kind == "text[]":
         return isinstance(value, tuple) and all(isinstance(item.value, str) for item in value)
-    return isinstance(value, str if kind == "text" else float)
+    return isinstance(value, TYPES[kind])
 
 
 def _constant(node: exp.Expr) -> Constant:
@@ -366,7 +379,7 @@ class Priced(Explanation):
 
 def priced(found: Explanation, planned: Planned) -> Priced:
     """Return the explanation of a call, from one of a statement that measures nothing."""
-    return Priced(**{field.name: getattr(found, field.name) for field in fields(Explanation)}, planned=planned)
+    return Priced(**{each.name: getattr(found, each.name) for each in fields(Explanation)}, planned=planned)
 
 
 def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:

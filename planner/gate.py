@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, choose, explain, functions, statement, system
+from planner import answer, choose, explain, functions, statement, system, verify
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
@@ -40,7 +40,7 @@ Step = Callable[[str], None]
 KEPT_QUERIES = 32
 """How many queries stay compiled and placed for the next time."""
 
-FUNCTIONS = {function.name: function for function in (choose.FUNCTION,)}
+FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION)}
 """What can be called in FROM, as noisegate.name(…)."""
 
 
@@ -105,6 +105,7 @@ class Gate:
         if ready is None:
             tree, call = functions.taken(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
+            call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
             if call is not None:
                 call.check(compiled)

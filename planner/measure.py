@@ -9,21 +9,24 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import helmert, sampling, selection
+from mechanisms import claims, deciders, helmert, sampling, selection
+from mechanisms.claims import Buckets, Histogram, Ranks, Totals
+from mechanisms.deciders import Decider
 from mechanisms.helmert import Rows
 from mechanisms.marginals import Subset
+from planner.asked import Asked, Ranked, Summed
 from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
 from planner.policy import Table
-from planner.sources.duckdb import DuckdbSource, Tally
+from planner.sources.duckdb import Cut, DuckdbSource, Reader, Tally
 from planner.workspace import Axis, Feature, Ints, Workspace
 
 CACHE_ENTRIES = 8_000_000
@@ -31,6 +34,98 @@ CACHE_ENTRIES = 8_000_000
 
 MAX_ROWS_BITS = 40
 """A table is taken to have at most 2^40 rows: arithmetic that could pass 63 bits then uses Python integers."""
+
+
+Vector = Callable[[Workspace, Sequence[Feature]], Integers]
+Scan = Callable[[Sequence[Axis], Sequence[Feature], Cut | None], Tally]
+
+
+class Exact:
+    """Statistics of one relation, without noise.
+
+    Of a protected table they go into `deciders.decide`, inside its Meter, and nowhere else. Those of a synthetic
+    table are public; both are read by the same code.
+    """
+
+    def __init__(self, vector: Vector, scan: Scan) -> None:
+        self._vector, self._scan = vector, scan
+
+    @classmethod
+    def of(cls, reader: Reader) -> Exact:
+        """Return the statistics of a public relation."""
+
+        def vector(workspace: Workspace, features: Sequence[Feature]) -> Integers:
+            return _rolled_up(reader.tally(workspace.axes, features), workspace, features)
+
+        return cls(vector, reader.tally)
+
+    def statistics(self, asked: Asked, wanted: Mapping[int, Decider]) -> dict[int, Any]:
+        """Return what each group's decider looks at, from one scan of the rows."""
+        if isinstance(asked, Ranked):
+            histograms = self.histograms(asked)
+            return {
+                group: claims.ranks_of(histograms[group], decider.claim)
+                if decider.statistics is Ranks
+                else histograms[group]
+                for group, decider in wanted.items()
+            }
+        if not any(decider.statistics is Buckets for decider in wanted.values()):
+            found = self.totals(asked)
+            return {g: found[g] if decider.statistics is Totals else found[g].sum for g, decider in wanted.items()}
+        buckets = self.buckets(asked)
+        return {g: buckets[g] if d.statistics is Buckets else buckets[g].total for g, d in wanted.items()}
+
+    def totals(self, asked: Summed) -> list[Totals]:
+        """Return the sum, and unless only that is asked the number, of the values of each group."""
+        x = self._vector(asked.question.workspace, asked.question.features)
+        return [Totals(*asked.total(row)) for row in _summed(asked.question, asked.question.E, x).tolist()]
+
+    def histograms(self, asked: Asked) -> list[Histogram]:
+        """Return the values of each group."""
+        if isinstance(asked, Ranked):
+            q = asked.question
+            x = self._vector(q.workspace, ())[:, 0]
+            counts = _histogram(x, cell=q.cell, group=q.group, groups=q.groups, label=q.label, size=q.size)
+            return [Histogram(asked.values[row > 0], row[row > 0]) for row in counts]
+        found: list[dict[int, int]] = [{} for _ in range(asked.groups)]
+        cut = Cut(asked.columns[0]) if asked.columns else None
+        for group, value, rows, _ in self._added(asked, cut):
+            found[group][value] = found[group].get(value, 0) + rows
+        return [_as_histogram(values) for values in found]
+
+    def buckets(self, asked: Summed) -> list[Buckets]:
+        """Return number and sum of the values of every magnitude, in each group."""
+        size = claims.buckets_for(asked.most)
+        counts = np.zeros((asked.groups, size), dtype=object)
+        sums = np.zeros((asked.groups, size), dtype=object)
+        for group, value, rows, total in self._added(asked, asked.cut):
+            place = max(0, abs(value) - 1).bit_length()
+            counts[group, place] += rows
+            sums[group, place] += total
+        return [Buckets(tuple(n), tuple(t)) for n, t in zip(counts.tolist(), sums.tolist(), strict=True)]
+
+    def _added(self, asked: Summed, cut: Cut | None) -> Iterator[tuple[int, int, int, int]]:
+        """Yield what rows add, range by range: their group, a value among theirs, their number and their sum."""
+        question = asked.question
+        place_of = np.full(question.workspace.cells, -1)
+        place_of[question.cell] = np.arange(len(question.cell))
+        tally = self._scan(question.workspace.axes, () if cut is None else ((cut.column, 1),), cut)
+        ranges = np.zeros(len(tally.codes), dtype=np.int64) if tally.ranges is None else tally.ranges
+        lines = [asked.affine(pattern) for pattern in range(len(asked.present))]
+        places = place_of[_cells_of(tally, question.workspace)]
+        for i in np.flatnonzero(places >= 0):
+            place, sums = places[i], tally.sums[i]
+            if not asked.present[question.pattern[place]]:
+                continue
+            constant, slope = lines[question.pattern[place]]
+            rows, u = int(sums[0]), int(sums[1]) if cut is not None else 0
+            first = 0 if cut is None else cut.first(int(ranges[i]))
+            yield int(question.group[place]), constant + slope * first, rows, constant * rows + slope * u
+
+
+def _as_histogram(values: dict[int, int]) -> Histogram:
+    ordered = sorted(values)
+    return Histogram(np.array(ordered, np.int64), np.array([values[value] for value in ordered], np.int64))
 
 
 class Meter:
@@ -42,6 +137,7 @@ class Meter:
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0
+        self._exact = Exact(self._vector, self._scanned)
 
     def version(self) -> int:
         """Return the version of the data, refusing if the source changed without a refresh."""
@@ -63,16 +159,7 @@ class Meter:
     def linear(self, question: Question, measurement: Measurement) -> list[list[int]]:
         """Return B x + round(N(0, 4^bits)) for each group: shape (groups, r)."""
         x = self._vector(question.workspace, question.features)
-        B = measurement.rows(question)
-        kind: Any = np.int64 if _bits(B) + _data_bits(question) < 63 else object
-        at_places = x[question.cell].astype(kind)
-        exact = np.zeros((question.groups, len(B)), dtype=object)
-        order = np.argsort(question.group, kind="stable")
-        starts = np.flatnonzero(np.diff(question.group[order], prepend=-1))
-        for j, row in enumerate(B):
-            products = (row.astype(kind)[question.pattern] * at_places).sum(axis=1)[order]
-            if len(starts):
-                exact[question.group[order][starts], j] = np.add.reduceat(products, starts)
+        exact = _summed(question, measurement.rows(question), x)
         noise = sampling.rounded_gaussian(exact.size, bits=measurement.bits).reshape(exact.shape)
         return [
             [int(value) + int(draw) for value, draw in zip(*pair, strict=True)]
@@ -145,14 +232,22 @@ class Meter:
     ) -> list[list[int]]:
         """Return for each group and each (epsilon, offset) of `draws` the chosen one of `size` ordered labels."""
         x = self._vector(workspace, ())[:, 0]
-        present = label >= 0
-        histogram = np.zeros((groups, size), dtype=np.int64)
-        np.add.at(histogram, (group[present], label[present]), x[cell[present]])
+        histogram = _histogram(x, cell=cell, group=group, groups=groups, label=label, size=size)
         rows = self.table.max_rows_per_unit
         return [
             [selection.quantile(row, p=p, epsilon=epsilon, offset=offset, rows=rows) for epsilon, offset in draws]
             for row in histogram
         ]
+
+    def decisions(self, asked: Asked, wanted: Mapping[int, Decider]) -> dict[int, bool]:
+        """Return the decision of each group that has a decider. Reads the source once, whatever the deciders.
+
+        Guarantee: for tables that differ by one unit of at most k rows, of which m_g are in group g, the decision of
+        group g costs at most m_g / k times its decider's rho; a decider's rho as a function of epsilon grows at
+        least in proportion, and a unit's rows are in at most k groups.
+        """
+        found = self._exact.statistics(asked, wanted)
+        return {group: deciders.decide(decider, found[group]) for group, decider in wanted.items()}
 
     def _noisy(self, counts: NDArray[np.int64], *, scale: int, bits: int) -> list[list[int]]:
         noise = sampling.rounded_gaussian(len(counts), bits=bits)
@@ -179,6 +274,14 @@ class Meter:
             self._keep(tally)
         return _rolled_up(tally, workspace, features)
 
+    def _scanned(self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None) -> Tally:
+        """Return a tally that is not kept."""
+        before = self._source.fingerprint()
+        self.version()  # refuses if the source changed without a refresh
+        tally = self._source.tally(axes, features, cut)
+        self._unchanged(before)
+        return tally
+
     def _unchanged(self, before: str) -> None:
         if self._source.fingerprint() != before:
             raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
@@ -200,6 +303,28 @@ def _largest(parts: Sequence[Subset]) -> list[Subset]:
     for A in sorted(parts, key=len, reverse=True):
         if not any(set(A) <= set(B) for B in found):
             found.append(A)
+    return found
+
+
+def _summed(question: Question, B: Integers, x: Integers) -> Integers:
+    """Return B x for each group, exactly: shape (groups, r)."""
+    kind: Any = np.int64 if _bits(B) + _data_bits(question) < 63 else object
+    at_places = x[question.cell].astype(kind)
+    exact = np.zeros((question.groups, len(B)), dtype=object)
+    order = np.argsort(question.group, kind="stable")
+    starts = np.flatnonzero(np.diff(question.group[order], prepend=-1))
+    for j, row in enumerate(B):
+        products = (row.astype(kind)[question.pattern] * at_places).sum(axis=1)[order]
+        if len(starts):
+            exact[question.group[order][starts], j] = np.add.reduceat(products, starts)
+    return exact
+
+
+def _histogram(x: Integers, *, cell: Ints, group: Ints, groups: int, label: Ints, size: int) -> Ints:
+    """Return how many rows of each group have each label: shape (groups, size)."""
+    present = label >= 0
+    found = np.zeros((groups, size), dtype=np.int64)
+    np.add.at(found, (group[present], label[present]), x[cell[present]])
     return found
 
 
@@ -231,12 +356,18 @@ def _finer(tally: Tally, axis: Axis) -> Ints | None:
     return atoms if np.array_equal(atoms[partition], axis.atoms) else None
 
 
-def _rolled_up(tally: Tally, workspace: Workspace, features: Sequence[Feature]) -> Integers:
+def _cells_of(tally: Tally, workspace: Workspace) -> Ints:
+    """Return the cell of each combination of codes."""
     cell = np.zeros(len(tally.codes), dtype=np.int64)
     for axis in workspace.axes:
         atoms = _finer(tally, axis)
         assert atoms is not None
         cell = cell * axis.size + atoms[tally.codes[:, tally.columns.index(axis.column)]]
+    return cell
+
+
+def _rolled_up(tally: Tally, workspace: Workspace, features: Sequence[Feature]) -> Integers:
+    cell = _cells_of(tally, workspace)
     wanted = [0, *(1 + tally.features.index(feature) for feature in features)]
     x = np.zeros((workspace.cells, len(wanted)), dtype=tally.sums.dtype)
     np.add.at(x, cell, tally.sums[:, wanted])

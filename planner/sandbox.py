@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import duckdb
@@ -17,8 +18,8 @@ from sqlglot import exp
 
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
-from planner.policy import Policy, Table
-from planner.sources.duckdb import attach, attached_name
+from planner.policy import Column, Policy, Table
+from planner.sources.duckdb import Reader, attach, attached_name, index, inside, value
 
 MEMORY_LIMIT = "2GB"
 
@@ -119,9 +120,12 @@ class Sandbox:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
         self._domains: dict[tuple[str, Domain, bool], str] = {}
+        self._readers: dict[str, Reader] = {}
         for table in policy.tables.values():
-            if table.kind != "protected":
+            if table.kind == "public":
                 self._load(table)
+            elif table.synthetic_of is not None:
+                self._load_synthetic(table, policy.tables[table.synthetic_of])
         self._root.execute("CREATE SCHEMA noisegate")
         for head, body in BOUNDED.items():
             self._root.execute(f"CREATE MACRO {head} AS {body}")
@@ -138,11 +142,50 @@ class Sandbox:
             self._root.execute(f"SET GLOBAL {setting}")
 
     def _load(self, table: Table) -> None:
+        hidden = ", ".join(quoted(column.name) for column in table.columns.values() if column.hidden)
+        shown = f"* EXCLUDE ({hidden})" if hidden else "*"  # what is hidden is not even here
+        self._fill(table, lambda source: f"SELECT {shown} FROM {source}")
+
+    def _load_synthetic(self, table: Table, original: Table) -> None:
+        """Load a synthetic table as its original is read: its columns, clipped or dropped by the same domains.
+
+        So an exact answer on the one is about the same thing as a private answer on the other.
+        """
+        columns = {name: column for name, column in original.columns.items() if not column.hidden}
+        self._fill(table, lambda source: self._conformed(source, columns))
+        kept = {name: column for name, column in columns.items() if name in self.schema(table.name)}
+        read = replace(original, name=table.name, unit=None, max_rows_per_unit=1, row_key=None, columns=kept)
+        self._readers[table.name] = Reader(read, self._root, quoted(table.name))
+
+    def _conformed(self, source: str, columns: Mapping[str, Column]) -> str:
+        """Return the SELECT of a source's columns, as the domains of those columns have them."""
+        described = self._root.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
+        types = {row[0]: row[1] for row in described}
+        inner, outer, tests = [], [], []
+        for i, column in enumerate(c for c in columns.values() if c.name in types):
+            domain = column.domain
+            if domain is None:
+                inner.append(f"{quoted(column.name)} AS x{i}")
+                outer.append(f"x{i} AS {quoted(column.name)}")
+                continue
+            read = index if domain.ordered else value
+            inner.append(f"{read(column.name, domain, types)} AS x{i}")
+            outer.append(f"{_domain_value(domain, f'x{i}')} AS {quoted(column.name)}")
+            tests.append(inside(column.name, domain, types) or "true")
+        if not inner:
+            raise duckdb.BinderException("Binder Error: it has no column of the table that it is a copy of")
+        where = f" WHERE {' AND '.join(tests)}" if tests else ""
+        return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM {source}{where})"
+
+    def reader(self, table: str) -> Reader:
+        """Return what counts and sums the rows of a synthetic table."""
+        with self._lock:
+            return self._readers[table].on(self._root.cursor())
+
+    def _fill(self, table: Table, select: Callable[[str], str]) -> None:
         try:
-            hidden = ", ".join(quoted(column.name) for column in table.columns.values() if column.hidden)
-            shown = f"* EXCLUDE ({hidden})" if hidden else "*"  # what is hidden is not even here
-            source = attach(self._root, table)
-            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT {shown} FROM {source}")
+            source = attach(self._root, table, text=table.kind == "synthetic")
+            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS {select(source)}")
             # A file may hold protected tables as well: nothing of it stays in reach.
             if table.inner is not None:
                 self._root.execute(f"DETACH {quoted(attached_name(table))}")
@@ -279,21 +322,32 @@ class Workbench:
         return [(row[0], row[1]) for row in self.run(f"DESCRIBE {sql}").fetchall()]
 
 
-def grid_value(domain: Domain) -> str:
+def _domain_value(domain: Domain, found: str) -> str:
+    """Return the SQL of a value of a domain: of its index if it is ordered, else of what was found, if it is inside."""
+    if domain.ordered:
+        return f"CASE WHEN {found} < {domain.size} THEN {grid_value(domain, found)} END"
+    if domain.other is None:
+        return found
+    labels = ", ".join(exp.convert(label).sql("duckdb") for label in domain.values or ())
+    other = exp.convert(domain.other).sql("duckdb")
+    return f"CASE WHEN {found} IS NULL OR {found} IN ({labels}) THEN {found} ELSE {other} END"
+
+
+def grid_value(domain: Domain, i: str = "i") -> str:
     """Return the SQL of the i-th value of a grid domain."""
     low, step = domain.low, domain.step
     match domain.type:
         case "integer":
-            return f"CAST({low} + i * {step} AS BIGINT)"
+            return f"CAST({low} + {i} * {step} AS BIGINT)"
         case "float":
             # One division of exact integers, so that the grid is the same double everywhere.
             scale = 10 ** max(_decimals(low), _decimals(step))
-            return f"CAST({int(low * scale)} + i * {int(step * scale)} AS DOUBLE) / {scale}.0"
+            return f"CAST({int(low * scale)} + {i} * {int(step * scale)} AS DOUBLE) / {scale}.0"
         case "date":
-            return f"CAST(DATE '{low}' + CAST(i * {step} AS INTEGER) AS DATE)"
+            return f"CAST(DATE '{low}' + CAST({i} * {step} AS INTEGER) AS DATE)"
         case _:
             microseconds = int(step.total_seconds() * 1_000_000)  # type: ignore[union-attr]
-            return f"TIMESTAMP '{low}' + to_microseconds(i * {microseconds})"
+            return f"TIMESTAMP '{low}' + to_microseconds({i} * {microseconds})"
 
 
 def _decimals(number: Any) -> int:  # Any: a Decimal here, Domain's type is wider

@@ -83,10 +83,11 @@ def create(name: str, rows: Sequence[Row], types: Mapping[str, str], bench: Work
 
 
 def _array(values: list[Any], kind: str) -> np.ndarray[Any, Any]:
-    if kind == "DOUBLE":
+    plain: dict[str, type] = {"DOUBLE": float, "BIGINT": int, "BOOLEAN": bool}
+    if kind in plain:
         missing = [value is None for value in values]
-        return np.ma.array([0.0 if value is None else float(value) for value in values], mask=missing, dtype=float)
-    return np.array(values, dtype={"BIGINT": np.int64, "BOOLEAN": bool}.get(kind, object))
+        return np.ma.array([plain[kind](value or 0) for value in values], mask=missing, dtype=plain[kind])
+    return np.array([value if value is None else str(value) for value in values], dtype=object)  # to be cast
 
 
 def populations(gate: Gate) -> list[str]:

@@ -11,7 +11,7 @@ DATA = Path(__file__).parents[1] / "noisegate" / "data"
 
 def copy_adult(folder: Path) -> Path:
     """Return the path of a policy with a whole budget, beside a copy of the table."""
-    for name in ("adult.parquet", "adult.toml"):
+    for name in ("adult.parquet", "adult_synth.parquet", "adult.toml"):
         shutil.copy(DATA / name, folder)
     return folder / "adult.toml"
 

@@ -57,6 +57,7 @@ class Tally:
     features: tuple[Feature, ...]
     codes: Ints  # (n, columns)
     sums: np.ndarray[Any, Any]  # (n, 1 + features), int64 or Python ints
+    ranges: Ints | None = None  # (n,), with a Cut: the range in which the rows lie
 
 
 def literal(value: object) -> str:
@@ -104,7 +105,146 @@ def _text_options(table: Table) -> str:
     )
 
 
-class DuckdbSource:
+@dataclass(frozen=True)
+class Cut:
+    """A column cut into ranges of its index: range i ends before edges[i], the last one is open.
+
+    Without edges every index is a range of its own.
+    """
+
+    column: str
+    edges: tuple[int, ...] | None = None
+
+    def sql(self, found: str) -> str:
+        """Return the SQL of the number of the range in which an index lies: a tree, of few comparisons a row."""
+        return found if self.edges is None else self._between(found, self.edges, 0)
+
+    def first(self, number: int) -> int:
+        """Return the first index of a range."""
+        if self.edges is None:
+            return number
+        return self.edges[number - 1] if number else 0
+
+    def _between(self, found: str, edges: Sequence[int], number: int) -> str:
+        if not edges:
+            return str(number)
+        middle = len(edges) // 2
+        low = self._between(found, edges[:middle], number)
+        high = self._between(found, edges[middle + 1 :], number + middle + 1)
+        return f"CASE WHEN {found} < {edges[middle]} THEN {low} ELSE {high} END"
+
+
+class Reader:
+    """Counts and sums the rows of one relation of a connection, by the domains of a table."""
+
+    def __init__(self, table: Table, connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+        self.table = table
+        self._connection, self._from = connection, relation
+        described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+        self._types: dict[str, str] = {row[0]: row[1] for row in described}
+
+    def on(self, connection: duckdb.DuckDBPyConnection) -> Reader:
+        """Return the same on another connection to the same database, for another thread."""
+        return Reader(self.table, connection, self._from)
+
+    def tally(self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None = None) -> Tally:
+        """Return the counts and sums on a partition at least as fine as the axes, and on the ranges of a cut.
+
+        The column of the cut must be among the features. One pass over the rows, however many ranges there are.
+        """
+        modes = [_code(axis, self._types) for axis in axes]
+        codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
+        columns = list(dict.fromkeys(column for column, _ in features))
+        indices = [f"{index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)]
+        touched = {axis.column for axis, mode in zip(axes, modes, strict=True) if not mode.filtered}
+        inner = f"SELECT {', '.join([*codes, *indices]) or '1'} FROM {self._rows(touched)}"
+        if cut is not None:
+            inner = f"SELECT *, {cut.sql(f'u{columns.index(cut.column)}')} AS r FROM ({inner})"
+        sums = [f"COALESCE(sum({_power(f'u{columns.index(c)}', p)}), 0)" for c, p in features]
+        keys = "".join(f", c{j}" for j in range(len(axes))) + (", r" if cut is not None else "")
+        grouping = f" GROUP BY {keys[2:]}" if keys else ""
+        totals = "".join(f", {total} AS s{i}" for i, total in enumerate(sums))
+        counted = f"SELECT count(*) AS n{totals}{keys} FROM ({inner}){grouping}"
+        fetched = self._fetch(self._translated(counted, axes, modes), exact=bool(features))
+        n = len(fetched["n"])
+        matrix = np.stack([fetched[f"i{j}"] for j in range(len(axes))], axis=1) if axes else np.zeros((n, 0))
+        values = np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(sums)))], axis=1)
+        return Tally(
+            tuple(axis.column for axis in axes),
+            tuple(mode.partition for mode in modes),
+            tuple(features),
+            matrix.astype(np.int64),
+            values,
+            None if cut is None else fetched["r"].astype(np.int64),
+        )
+
+    def _domain(self, column: str) -> Domain:
+        domain = self.table.columns[column].domain
+        assert domain is not None
+        return domain
+
+    def _rows(self, touched: set[str]) -> str:
+        """Return the FROM item of the rows that count: inside the domain, at most k a unit.
+
+        Columns in `touched` are left out of the filter: their outside rows are dropped when codes are matched.
+        """
+        limited = self.table.unit is not None
+        tests = [
+            test
+            for column in self.table.columns.values()
+            if column.domain is not None and (limited or column.name not in touched)
+            if (test := inside(column.name, column.domain, self._types))
+        ]
+        if not limited:
+            return f"(SELECT * FROM {self._from}{_where(tests)})"
+        unit = quoted(self.table.unit or "")
+        tests.append(f"{unit} IS NOT NULL")
+        position = "rowid" if self.table.inner else "row_number() OVER ()"
+        kept = f"SELECT *, {position} AS __position FROM {self._from}"
+        place = quoted(self.table.row_key) if self.table.row_key else "__ordinal"
+        if not self.table.row_key:
+            kept = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({kept})"
+        # Equal row keys: the place in the file decides, so that the same rows are kept every time.
+        order = f"md5(concat_ws('|', '{SEED}', CAST({unit} AS VARCHAR), CAST({place} AS VARCHAR))), __position"
+        numbered = (
+            f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS __n FROM ({kept}){_where(tests)}"
+        )
+        return f"(SELECT * FROM ({numbered}) WHERE __n <= {self.table.max_rows_per_unit})"
+
+    def _translated(self, counted: str, axes: Sequence[Axis], modes: Sequence[_Code]) -> str:
+        """Return the query that turns codes that are values into indices, and drops what is outside."""
+        columns, joins, tests = [], [], []
+        for j, (axis, mode) in enumerate(zip(axes, modes, strict=True)):
+            found = f"c{j}"
+            if mode.labels is not None:
+                values = ", ".join(f"({literal(label)}, {i})" for i, label in enumerate(mode.labels))
+                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
+                found = f"d{j}.i"
+                if axis.domain.other is not None:
+                    found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(mode.labels)} END)"
+                if axis.domain.nullable:
+                    found = f"CASE WHEN c{j} IS NULL THEN {axis.domain.size} ELSE {found} END"
+            columns.append(f", {found} AS i{j}")
+            tests.append(f"i{j} IS NOT NULL")
+        return f"SELECT * FROM (SELECT t.*{''.join(columns)} FROM ({counted}) AS t{''.join(joins)}){_where(tests)}"
+
+    def _fetch(self, query: str, *, exact: bool = False) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the result as arrays; `exact` keeps sums as Python integers, which may pass 64 bits."""
+        try:
+            result = self._connection.execute(query)
+            if not exact:
+                return {name: np.ma.getdata(values) for name, values in result.fetchnumpy().items()}
+            names = [entry[0] for entry in result.description or ()]
+            rows = result.fetchall()
+        except duckdb.Error:
+            # The engine's text may hold protected values: it stays here.
+            raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
+        table = np.empty((len(rows), len(names)), dtype=object)
+        table[:] = rows if rows else table
+        return {name: table[:, i] for i, name in enumerate(names)}
+
+
+class DuckdbSource(Reader):
     """One protected table in a file."""
 
     def __init__(self, table: Table) -> None:
@@ -155,34 +295,9 @@ class DuckdbSource:
         parts = f"{status.st_size}:{status.st_mtime_ns}:{self._meaning}"
         return hashlib.sha256(parts.encode()).hexdigest()
 
-    def tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
-        """Return the counts and sums on a partition at least as fine as the axes."""
+    def tally(self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None = None) -> Tally:
         with self._current():
-            return self._tally(axes, features)
-
-    def _tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
-        modes = [_code(axis, self._types) for axis in axes]
-        codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
-        columns = list(dict.fromkeys(column for column, _ in features))
-        indices = [f"{index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)]
-        touched = {axis.column for axis, mode in zip(axes, modes, strict=True) if not mode.filtered}
-        inner = f"SELECT {', '.join([*codes, *indices]) or '1'} FROM {self._rows(touched)}"
-        sums = [f"COALESCE(sum({_power(f'u{columns.index(c)}', p)}), 0)" for c, p in features]
-        keys = "".join(f", c{j}" for j in range(len(axes)))
-        grouping = f" GROUP BY {keys[2:]}" if keys else ""
-        totals = "".join(f", {total} AS s{i}" for i, total in enumerate(sums))
-        counted = f"SELECT count(*) AS n{totals}{keys} FROM ({inner}){grouping}"
-        fetched = self._fetch(self._translated(counted, axes, modes), exact=bool(features))
-        n = len(fetched["n"])
-        matrix = np.stack([fetched[f"i{j}"] for j in range(len(axes))], axis=1) if axes else np.zeros((n, 0))
-        values = np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(sums)))], axis=1)
-        return Tally(
-            tuple(axis.column for axis in axes),
-            tuple(mode.partition for mode in modes),
-            tuple(features),
-            matrix.astype(np.int64),
-            values,
-        )
+            return super().tally(axes, features, cut)
 
     def units(self, workspace: Workspace, *, cell: Ints, group: Ints, groups: int) -> Ints:
         """Return the number of different units in each group, a group being a set of cells."""
@@ -206,71 +321,6 @@ class DuckdbSource:
         counts = np.zeros(groups, dtype=np.int64)
         counts[fetched["g"].astype(np.int64)] = fetched["n"].astype(np.int64)
         return counts
-
-    def _domain(self, column: str) -> Domain:
-        domain = self.table.columns[column].domain
-        assert domain is not None
-        return domain
-
-    def _rows(self, touched: set[str]) -> str:
-        """Return the FROM item of the rows that count: inside the domain, at most k a unit.
-
-        Columns in `touched` are left out of the filter: their outside rows are dropped when codes are matched.
-        """
-        limited = self.table.unit is not None
-        tests = [
-            test
-            for column in self.table.columns.values()
-            if column.domain is not None and (limited or column.name not in touched)
-            if (test := _inside(column.name, column.domain, self._types))
-        ]
-        if not limited:
-            return f"(SELECT * FROM {self._from}{_where(tests)})"
-        unit = quoted(self.table.unit or "")
-        tests.append(f"{unit} IS NOT NULL")
-        position = "rowid" if self.table.inner else "row_number() OVER ()"
-        kept = f"SELECT *, {position} AS __position FROM {self._from}"
-        place = quoted(self.table.row_key) if self.table.row_key else "__ordinal"
-        if not self.table.row_key:
-            kept = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({kept})"
-        # Equal row keys: the place in the file decides, so that the same rows are kept every time.
-        order = f"md5(concat_ws('|', '{SEED}', CAST({unit} AS VARCHAR), CAST({place} AS VARCHAR))), __position"
-        numbered = (
-            f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY {order}) AS __n FROM ({kept}){_where(tests)}"
-        )
-        return f"(SELECT * FROM ({numbered}) WHERE __n <= {self.table.max_rows_per_unit})"
-
-    def _translated(self, counted: str, axes: Sequence[Axis], modes: Sequence[_Code]) -> str:
-        """Return the query that turns codes that are values into indices, and drops what is outside."""
-        columns, joins, tests = [], [], []
-        for j, (axis, mode) in enumerate(zip(axes, modes, strict=True)):
-            found = f"c{j}"
-            if mode.labels is not None:
-                values = ", ".join(f"({literal(label)}, {i})" for i, label in enumerate(mode.labels))
-                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
-                found = f"d{j}.i"
-                if axis.domain.other is not None:
-                    found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(mode.labels)} END)"
-                if axis.domain.nullable:
-                    found = f"CASE WHEN c{j} IS NULL THEN {axis.domain.size} ELSE {found} END"
-            columns.append(f", {found} AS i{j}")
-            tests.append(f"i{j} IS NOT NULL")
-        return f"SELECT * FROM (SELECT t.*{''.join(columns)} FROM ({counted}) AS t{''.join(joins)}){_where(tests)}"
-
-    def _fetch(self, query: str, *, exact: bool = False) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Return the result as arrays; `exact` keeps sums as Python integers, which may pass 64 bits."""
-        try:
-            result = self._connection.execute(query)
-            if not exact:
-                return {name: np.ma.getdata(values) for name, values in result.fetchnumpy().items()}
-            names = [entry[0] for entry in result.description or ()]
-            rows = result.fetchall()
-        except duckdb.Error:
-            # The engine's text may hold protected values: it stays here.
-            raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
-        table = np.empty((len(rows), len(names)), dtype=object)
-        table[:] = rows if rows else table
-        return {name: table[:, i] for i, name in enumerate(names)}
 
     def close(self) -> None:
         self._connection.close()
@@ -387,7 +437,7 @@ def _clipped(found: str, low: str, high: str) -> str:
     return f"CASE WHEN {found} < {low} THEN {low} WHEN {found} > {high} THEN {high} ELSE {found} END"
 
 
-def _inside(column: str, domain: Domain, types: Mapping[str, str]) -> str | None:
+def inside(column: str, domain: Domain, types: Mapping[str, str]) -> str | None:
     """Return the test that a row is inside this column's domain, or None if every row is."""
     found = value(column, domain, types)
     if domain.ordered or domain.other is not None:

@@ -119,4 +119,8 @@ def test_each_run_has_a_folder_and_a_budget_of_its_own(tmp_path: Path, monkeypat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     first, second = demo.copy_table(), demo.copy_table()
     assert first != second
-    assert {path.name for path in first.parent.iterdir()} == {"adult.parquet", "adult.toml"}
+    assert {path.name for path in first.parent.iterdir()} == {
+        "adult.parquet",
+        "adult_synth.parquet",
+        "adult.toml",
+    }

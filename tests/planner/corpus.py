@@ -103,6 +103,8 @@ Rome,south,2800,true
 Bonn,north,330,false
 Paris,west,2100,true
 """  # no Lima, no elsewhere; Paris is nobody's city
+SYNTHETIC = """SELECT CASE WHEN city IN ('Oslo', 'Rome', 'Lima', 'Bonn') THEN city ELSE 'elsewhere' END AS city,
+    least(greatest(lo, 0), 12) AS lo, least(greatest(hi, 0), 12) AS hi"""  # by the domains of visits
 TAGS = """city,tag,weight
 Oslo,cold,1
 Oslo,sea,2
@@ -203,7 +205,7 @@ def write_tables(folder: Path) -> Path:
     shutil.copy(ADULT / "adult.parquet", folder)
     adult = (ADULT / "adult.toml").read_text(encoding="utf-8")
     policy = folder / "noisegate.toml"
-    policy.write_text(POLICY + adult[adult.index("[tables.adult]") :], encoding="utf-8")
+    policy.write_text(POLICY + adult[adult.index("[tables.adult]") : adult.index("[tables.adult_synth]")], encoding="utf-8")
     (folder / "regions.csv").write_text(REGIONS, encoding="utf-8")
     (folder / "tags.csv").write_text(TAGS, encoding="utf-8")
     orders = "".join(f"{customer},{item},{amount}\n" for customer, item, amount in raw_orders())
@@ -294,7 +296,7 @@ class Oracle:
         _fill(self.connection, "orders", ORDERS, orders)
         for name in ("regions", "tags"):
             self.connection.execute(f"CREATE TABLE {name} AS FROM read_csv('{folder / name}.csv')")
-        self.connection.execute(f"CREATE TABLE visits_synth AS FROM '{folder / 'visits_synth.parquet'}'")
+        self.connection.execute(f"CREATE TABLE visits_synth AS {SYNTHETIC} FROM '{folder / 'visits_synth.parquet'}'")
         self.connection.execute(f"CREATE TABLE adult AS {_adult(folder)}")
         for name, sql in VIEWS.items():
             self.connection.execute(f"CREATE VIEW {name} AS {sql}")

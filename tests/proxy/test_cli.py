@@ -295,7 +295,7 @@ def break_policy(policy: Path) -> None:
 def test_check_says_in_one_line_what_is_guarded(run: Run) -> None:
     result = run("check", "adult.toml")
     assert result.returncode == 0
-    assert result.stdout == ("adult.toml: ok: adult (15 columns); epsilon 2 at delta 1e-09; ann 60 %, bob 40 %\n")
+    assert result.stdout == ("adult.toml: ok: adult (15 columns), adult_synth (synthetic); epsilon 2 at delta 1e-09; ann 60 %, bob 40 %\n")
 
 
 def test_check_lists_every_mistake_with_its_line(run: Run, adult_policy: Path) -> None:
