@@ -50,8 +50,8 @@ class RankChoice:
         return accounting.exponential_rho(self.epsilon)
 
     def draw(self, histogram: Histogram, size: int) -> Decisions:
-        counts = self._counts(histogram)
-        chosen = [selection.quantile(counts, p=self.p, epsilon=self.epsilon, rows=self.rows) for _ in range(size)]
+        exponents, rate = selection.exponents(self._counts(histogram), p=self.p, epsilon=self.epsilon, rows=self.rows)
+        chosen = [sampling.exponential_choice(exponents, rate=rate) for _ in range(size)]
         return np.array([self.claim.holds(self.domain[index]) for index in chosen], np.bool_)
 
     def yes(self, histogram: Histogram) -> float:

@@ -12,13 +12,16 @@ What differs from the papers (DP-PQD, arXiv:2309.08574; R2T, doi 10.1145/3514221
   downwards by the penalty. Here a penalty only selects the truncation; the decision is on the noisy sum.
 - R2T needs values >= 0. With signed buckets nothing does: the selection is by the magnitude of the noisy sum.
 - A column of zeros and ones would have no race: there are always two buckets.
-- SVT_sum needs values of one sign. Otherwise the truncated sums are not monotone, and the noise would have to
-  be twice as large; `deciders.candidates` does not offer it there.
+- SVT_sum is private for values of both signs as well (the proof in `Sparse` does without monotony), but then
+  a truncated sum may be larger than the whole one, and what it decides means little: `deciders.candidates`
+  offers it for values of one sign only.
+- SVT_sum decides on a sum without the values above its private bound, up to 5 % of the rows. Where these hold
+  much of the sum it is wrong for small tau, whatever epsilon is; its effectiveness threshold tells.
 - SVT_sum's second threshold l + 1 is right for integer l only: it is floor(l) + 1.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -100,16 +103,16 @@ class Race:
         The noise below the winner is a sum of Laplace variables of different scales, in closed form
         (`laplace.sum_cdf`); the winner's own is integrated numerically.
         """
-        sums, scales = [float(total) for total in buckets.sums], self.scales
-        low, high = float(self.claim.low), float(self.claim.high)
+        scales, prefix = self.scales, list(accumulate(buckets.sums))
         nobody, answer = 1.0, 0.0
         for j in reversed(range(self.races)):
-            limit, base = self.penalty * scales[j], sum(sums[: j + 1])
-            quiet = float(laplace.cdf(limit - sums[j], scales[j]) - laplace.cdf(-limit - sums[j], scales[j]))
+            own, limit = float(buckets.sums[j]), self.penalty * scales[j]
+            # Exact differences, for sums that are huge beside tau.
+            ends = float(self.claim.low - prefix[j]), float(self.claim.high - prefix[j])
             if nobody > 1e-15:
-                answer += nobody * self._wins(sums[j], limit, (low - base, high - base), scales[: j + 1])
-            nobody *= quiet
-        return answer + nobody * (low < 0 < high)
+                answer += nobody * self._wins(own, limit, ends, scales[: j + 1])
+            nobody *= float(laplace.cdf(limit - own, scales[j]) - laplace.cdf(-limit - own, scales[j]))
+        return answer + nobody * (self.claim.low < 0 < self.claim.high)
 
     @staticmethod
     def _wins(own: float, limit: float, ends: tuple[float, float], scales: Sequence[float]) -> float:
@@ -156,14 +159,11 @@ class Sparse:
     2^j, divided by 2^j, at least the upper end of the claim divided by 2^j? Then no. If not, is one above the lower
     end? Then yes. Otherwise no.
 
-    Guarantee: epsilon-DP. Let ask_1, ask_2, ... be the numbers compared with thresholds T_i + r, r = Lap(1/e1), each
-    with noise Lap(1/e2), up to the first one that reaches it. Between neighbours all asks change in one direction,
-    by at most 1: a truncated sum by at most rows 2^j, a number of rows by at most `rows`, and all values are
-    >= 0. (1) If they grow: to r corresponds r + 1, at e1. The comparisons that failed then fail more easily; the one
-    that succeeded has its threshold at most 1 further away, at e2. (2) If they shrink: r stays, failures are easier,
-    and the success costs e2. So e1 + e2 in all, whatever the number of comparisons. Without monotony a failure at
-    r + 1 could still be less probable, e2 would be paid twice. That is why the two ends are compared with sums, and
-    never |sum - q(D_s)| with tau: these do not all move in one direction.
+    Guarantee: epsilon-DP, by `first_success` for each part and by composition. A unit of m <= rows rows, some of
+    them with values >= 0, changes sum_j / 2^j upwards by at most the number of these and downwards by at
+    most the number of the others, for every j alike; and a number of rows by at most m, upwards. Both thresholds
+    are for sums. Comparing |sum - q(D_s)| with tau instead would need twice the noise: one row may bring one of
+    these gaps up and another one down.
 
     Here e1 = e2 = epsilon / 3 in part 2, and epsilon / 9 each in part 1, where the noisy number of rows takes
     another epsilon / 9. In zCDP the parts are composed: laplace_rho(epsilon / 9) + pure_rho(2 epsilon / 9) +
@@ -203,30 +203,23 @@ class Sparse:
 
     def draw(self, buckets: Buckets, size: int) -> Decisions:
         last = self._draw_truncation(buckets, size)
-        threshold = self.summing.draw(size)
-        sums = list(accumulate(self.sign * total for total in buckets.sums))[1:]
-        first, second = (self._reaches(sums, end, threshold) for end in self._ends)
-        within = np.arange(1, self.truncations + 1)[:, None] <= last
-        return np.asarray(~np.any(first & within, axis=0) & np.any(second & within, axis=0))
-
-    def _reaches(self, sums: Sequence[Number], end: int, threshold: npt.NDArray[np.int64]) -> Decisions:
-        """Return whether sum_j / 2^j + noise_j >= end / 2^j + threshold, for every j."""
-        size, unit = len(threshold), self.summing.multiplier
-        gaps = [(int(end - total) * unit) >> j for j, total in enumerate(sums, start=1)]  # 2^j divides the unit
-        return np.array([self.summing.draw(size) - threshold >= gap for gap in gaps], np.bool_)
+        unit = self.summing.multiplier  # a multiple of every 2^j
+        sums = list(accumulate(self.sign * int(total) for total in buckets.sums))[1:]
+        gaps = [(end - total) * unit >> j for end in self._ends for j, total in enumerate(sums, start=1)]
+        noise = (self.summing.draw(size) for _ in gaps)
+        places = np.tile(np.arange(1, self.truncations + 1), 2)
+        winner = first_success(gaps, noise, threshold=self.summing.draw(size), asked=places[:, None] <= last)
+        return (winner >= self.truncations) & (winner < 2 * self.truncations)
 
     def _draw_truncation(self, buckets: Buckets, size: int) -> npt.NDArray[np.int64]:
         # count_j + noise_j >= theta (n + noise) + threshold, times the denominator of theta
         share, whole = _THETA.as_integer_ratio()
         unit, rows = self.counting.multiplier, int(sum(buckets.counts))
-        goal = share * self._count_noise(size) + whole * self._count_noise(size)
-        reached = np.array(
-            [
-                whole * self._count_noise(size) - goal >= (share * rows - whole * int(below)) * unit
-                for below in list(accumulate(buckets.counts))[1:]
-            ]
-        )
-        return np.where(reached.any(axis=0), reached.argmax(axis=0) + 1, self.truncations)
+        below = list(accumulate(int(count) for count in buckets.counts))[1:]
+        gaps = [(share * rows - whole * count) * unit for count in below]
+        threshold = share * self._count_noise(size) + whole * self._count_noise(size)
+        noise = (whole * self._count_noise(size) for _ in gaps)
+        return np.minimum(first_success(gaps, noise, threshold=threshold) + 1, self.truncations)
 
     def _count_noise(self, size: int) -> npt.NDArray[np.int64]:
         noise = self.counting.draw(size)
@@ -236,9 +229,9 @@ class Sparse:
         """Return P(decision = yes): given the noise of a threshold all comparisons are independent, and that noise
         is integrated numerically, once for the truncation and once for the decision.
         """
-        sums = [self.sign * float(total) for total in accumulate(buckets.sums)][1:]
+        sums = [self.sign * total for total in accumulate(buckets.sums)][1:]
         upper, lower = (
-            [(end - total) / 2**j for j, total in enumerate(sums, start=1)] for end in map(float, self._ends)
+            [float((end - total) / Fraction(2**j)) for j, total in enumerate(sums, 1)] for end in self._ends
         )
         kinks = [-gap for gap in (*upper, *lower)]
         scale = self.summing.scale
@@ -248,8 +241,8 @@ class Sparse:
 
     def _truncation(self, buckets: Buckets) -> Floats:
         """Return the probability of every j that algorithm 4 may stop at."""
-        goal, scale = float(_THETA * sum(buckets.counts)), self.counting.scale
-        gaps = [goal - float(count) for count in accumulate(buckets.counts)][1:]
+        goal, scale = _THETA * sum(buckets.counts), self.counting.scale
+        gaps = [float(goal - count) for count in accumulate(buckets.counts)][1:]
         scales = [scale, float(_THETA) * scale]
         noise, masses = laplace.quadrature(scales, kinks=[-gap for gap in gaps], finest=scale)
         left = np.array([1.0, *(_misses(gaps, noise, scale) @ masses)[:-1], 0.0])
@@ -267,6 +260,31 @@ class Sparse:
 
     def effective_tau(self, delta: float, synthetic: Histogram | None = None) -> float:
         return searched_tau(self, delta, needed(synthetic))
+
+
+def first_success(
+    gaps: Sequence[int],
+    noise: Iterable[npt.NDArray[np.int64]],
+    *,
+    threshold: npt.NDArray[np.int64],
+    asked: npt.NDArray[np.bool_] | None = None,
+) -> npt.NDArray[np.int64]:
+    """Return for each draw the first i with noise_i >= gap_i + threshold that is asked for, else the number of gaps.
+
+    This is the sparse vector technique: gap_i is a public end minus a true ask_i.
+
+    Guarantee: let the noise be Lap(rows / e2), the threshold Lap(rows / e1), and let a unit change every ask by at
+    most u upwards and at most rows - u downwards, u the same for all. Then the index is (e1 + e2)-DP, whatever
+    the number of gaps. Proof: to a threshold t of one table corresponds t + u of the other, at e1 u / rows. The
+    comparisons that failed then fail more easily, since no gap falls by more than u. The one that succeeded has
+    gap + threshold at most u + (rows - u) larger, at e2. (Monotone asks, u = rows or u = 0, are the case of the
+    paper. If one unit could move one ask up and another one down by `rows`, the success would be
+    2 rows further away and cost 2 e2.)
+    """
+    failed = np.array([own - threshold < gap for own, gap in zip(noise, gaps, strict=True)], np.bool_)
+    if asked is not None:
+        failed |= ~asked
+    return np.where(failed.all(axis=0), len(gaps), np.argmin(failed, axis=0))
 
 
 def scaled(buckets: Buckets, total: Number) -> Buckets:

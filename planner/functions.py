@@ -328,9 +328,15 @@ def written(name: str, *positional: object, **named: object) -> str:
     >>> written("choose", ["SELECT 1", "it's"], snr=20, rule=None)
     "SELECT * FROM noisegate.choose(ARRAY['SELECT 1', 'it''s'], snr => 20)"
     """
-    shown = [exp.convert(value).sql("postgres") for value in positional]
+    shown = [_literal(value) for value in positional]
     shown += [f"{key} => {exp.convert(value).sql('postgres')}" for key, value in named.items() if value is not None]
     return f"SELECT * FROM {SCHEMA}.{name}({', '.join(shown)})"
+
+
+def _literal(value: object) -> str:
+    """Return the SQL of a value; a text with quotes letter by letter, so that places in it are places in the SQL."""
+    plain = isinstance(value, str) and "'" in value and "$" not in value
+    return f"$${value}$$" if plain else exp.convert(value).sql("postgres")
 
 
 # --- its price ---------------------------------------------------------------------------------------------

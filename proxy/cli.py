@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from importlib import metadata
@@ -22,17 +22,34 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from planner.cases import AUTO
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
+from planner.fidelity import TAU, fidelity
+from planner.functions import written
 from planner.gate import Gate, Session
 from planner.listening import Server
 from planner.passwords import scram_verifier
 from planner.policy import Policy
 from planner.proposal import propose
 from planner.result import Result
+from planner.verify import DELTA
+from proxy import batch
 from proxy.dbapi import POLICY
 from proxy.errors import UNEXPECTED, pointer, printable
-from proxy.render import Waiting, as_csv, as_json, cost_text, percent, print_lines, print_result, print_table
+from proxy.page import page
+from proxy.render import (
+    Counting,
+    Waiting,
+    as_csv,
+    as_json,
+    cost_text,
+    percent,
+    print_lines,
+    print_result,
+    print_table,
+    value_text,
+)
 
 REFUSED, USAGE, OVER_BUDGET, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 BUDGET_SQLSTATE = "53400"
@@ -136,7 +153,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     parser.add_argument("--version", action="version", version=f"noisegate {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    found = [add(commands) for add in (_init, _check, _query, _explain, _serve, _budget, _passwd, _refresh)]
+    found = [add(commands) for add in COMMANDS]
     return parser, {command.prog.split()[-1]: command for command in found}
 
 
@@ -252,6 +269,67 @@ def _serve(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPars
     return command
 
 
+def _verify(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "verify",
+        run_verify,
+        about="say whether answers on a synthetic table are within tau of the truth, and pay for that",
+        example='noisegate verify "SELECT count(*) FROM people_synth WHERE age < 30" --tau 5% --epsilon 0.1',
+        more="A file holds SELECTs, separated by semicolons; a comment -- tau: 10 is meant for the next one alone.",
+    )
+    _question(command, formats=("table", "json", "csv"), optional=True)
+    command.add_argument("--file", metavar="FILE", help="verify all queries of a file, in place of SQL; - for stdin")
+    command.add_argument("--tau", metavar="TAU", help="how far the truth may be away: a number, or 5%% of the answer")
+    command.add_argument("--epsilon", metavar="E", type=_positive, help="how much each decision may tell of a person")
+    command.add_argument(
+        "--decider", metavar="NAME", default=AUTO, help="default: %(default)s, the one that tells most"
+    )
+    command.add_argument(
+        "--delta",
+        metavar="D",
+        type=_positive,
+        default=DELTA,
+        help="error at which thresholds are told; default: %(default)s",
+    )
+    command.add_argument("--explain", action="store_true", help="tell everything but the decision; spends nothing")
+    return command
+
+
+def _fidelity(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "fidelity",
+        run_fidelity,
+        about="write a page that says where a synthetic table holds, and where it does not",
+        example="noisegate fidelity people_synth --epsilon 0.5 --out fidelity.html",
+        more="The page is one file; it opens in a browser without network.",
+    )
+    _policy(command)
+    command.add_argument("table", metavar="TABLE", help="a synthetic table of the policy")
+    command.add_argument("--epsilon", metavar="E", type=_positive, required=True, help="for all decisions together")
+    command.add_argument(
+        "--tau", metavar="PERCENT", type=_percentage, default=TAU, help="part of an answer; default: 5%%"
+    )
+    command.add_argument("--out", metavar="FILE", default="fidelity.html", help="default: %(default)s")
+    command.add_argument("--analyst", metavar="NAME", help="who asks, if the policy has several analysts")
+    return command
+
+
+def _positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
+    return number
+
+
+def _percentage(text: str) -> float:
+    return _positive(text.removesuffix("%")) / 100
+
+
 def _workers(text: str) -> int:
     if not text.isdigit() or not 1 <= int(text) <= 64:
         raise argparse.ArgumentTypeError(f"there are 1 to 64 workers, got {text!r}")
@@ -314,9 +392,11 @@ def _format(command: argparse.ArgumentParser, formats: tuple[str, ...]) -> None:
     command.add_argument("--format", choices=formats, default=formats[0], help="default: %(default)s")
 
 
-def _question(command: argparse.ArgumentParser, *, formats: tuple[str, ...]) -> None:
+def _question(command: argparse.ArgumentParser, *, formats: tuple[str, ...], optional: bool = False) -> None:
     _policy(command)
-    command.add_argument("sql", metavar="SQL", help="one statement; - reads it from stdin")
+    command.add_argument(
+        "sql", metavar="SQL", nargs="?" if optional else None, help="one statement; - reads it from stdin"
+    )
     command.add_argument("--analyst", metavar="NAME", help="who asks, if the policy has several analysts")
     command.add_argument(
         "--set",
@@ -331,9 +411,13 @@ def _question(command: argparse.ArgumentParser, *, formats: tuple[str, ...]) -> 
 
 def _settle(arguments: Arguments) -> None:
     """Tell the policy from the SQL by its .toml, split the settings, read SQL from stdin; or ValueError."""
+    if "table" in arguments and arguments.table.endswith(".toml"):
+        arguments.policy, arguments.table = arguments.table, arguments.policy
     if "sql" not in arguments:
         return
-    if arguments.sql.endswith(".toml"):
+    if "file" in arguments:
+        _settle_file(arguments)
+    if arguments.sql is not None and arguments.sql.endswith(".toml"):
         if arguments.policy == POLICY:
             raise ValueError("SQL is missing")
         arguments.policy, arguments.sql = arguments.sql, arguments.policy
@@ -342,11 +426,25 @@ def _settle(arguments: Arguments) -> None:
         arguments.sql = sys.stdin.read()
 
 
+def _settle_file(arguments: Arguments) -> None:
+    """Tell SQL, policy and file of `verify` apart; without a file, tau and epsilon are needed."""
+    if arguments.sql is None and not arguments.policy.endswith(".toml"):  # SQL alone, taken for a policy
+        arguments.policy, arguments.sql = POLICY, arguments.policy
+    if (arguments.sql is None) == (arguments.file is None):
+        raise ValueError("give SQL, or --file, and not both" if arguments.file else "SQL is missing")
+    missing = [name for name in ("tau", "epsilon") if getattr(arguments, name) is None]
+    if missing and arguments.file is None:
+        raise ValueError(f"--{missing[0]} is missing")
+
+
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not value or not re.fullmatch(r"[a-z_]+(\.[a-z_]+)?", name):
         raise ValueError(f"--set needs NAME=VALUE, for example error=25, got {text!r}")
     return (name if "." in name else f"noisegate.{name}"), value
+
+
+COMMANDS = (_init, _check, _query, _explain, _verify, _fidelity, _serve, _budget, _passwd, _refresh)
 
 
 # --- commands ----------------------------------------------------------------------------------------------
@@ -427,13 +525,125 @@ def run_explain(arguments: Arguments) -> int:
     return 0
 
 
+def run_verify(arguments: Arguments) -> int:
+    """Verify one query, or those of a file; print the decisions to stdout and the cost to stderr."""
+    if arguments.file is not None:
+        return _verify_file(arguments)
+    call = _call(arguments, batch.Asked(arguments.sql))
+    with _session(arguments) as (session, waiting):
+        try:
+            result = session.execute(call, on_step=waiting.step)
+        except Refusal as refusal:
+            refusal.span = _inner(refusal.span, call, arguments.sql)
+            raise
+    if arguments.format != "table":
+        _print(result, arguments, intervals=False)
+    else:
+        names, rows = batch.shown(result)
+        _print_decisions(names, rows)
+        why = [column.name for column in result.columns].index("why")
+        print_lines(_stdout(), ["", *dict.fromkeys(str(row[why]) for row in result.rows)])
+    _say(f"{batch.verdict(result.rows, result.columns)}; {_outcome(result)}")
+    return 0
+
+
+def _call(arguments: Arguments, asked: batch.Asked) -> str:
+    """Return the call of the function, with the options of the query, or else of the command."""
+    given = {name: asked.options.get(name, getattr(arguments, name)) for name in batch.OPTIONS}
+    for name in ("tau", "epsilon"):
+        if given[name] is None:
+            raise BadValue(f"{name} is missing", hint=f"give --{name}, or a comment in the file: -- {name}: …")
+    for name in ("tau", "epsilon", "delta"):
+        given[name] = _number(given[name])
+    return written("verify", asked.sql, **given, explain=arguments.explain)
+
+
+def _inner(span: tuple[int, int] | None, call: str, sql: str) -> tuple[int, int] | None:
+    """Return the place in the SQL that was given, from one in the call; None if it is not in it."""
+    start = call.find(sql)
+    if span is None or start < 0 or not start <= span[0] <= span[1] < start + len(sql):
+        return None
+    return span[0] - start, span[1] - start
+
+
+def _number(value: object) -> object:
+    """Return a text that is a number as a number; a percentage, and anything else, as it is."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return value
+
+
+def _verify_file(arguments: Arguments) -> int:
+    file = arguments.file
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError):
+        raise BadValue(f"{file} can't be read", hint="give a text file of SELECTs, separated by semicolons") from None
+    asked = batch.read(text)
+    outcomes = []
+    with _gate(arguments) as gate, Counting(_stderr()) as counting:
+        session = _settled(gate, arguments)
+        for number, query in enumerate(asked):
+            counting.step(number, len(asked), " ".join(query.sql.split()))
+            try:
+                outcomes.append(batch.Outcome(query, session.execute(_call(arguments, query))))
+            except Refusal as refusal:
+                outcomes.append(batch.Outcome(query, refusal=refusal))
+    result = batch.combined(outcomes)
+    if arguments.format != "table":
+        _print(result, arguments, intervals=False)
+    else:
+        shown = ["query", "group", *batch.SHOWN, "error"]
+        places = [[column.name for column in result.columns].index(name) for name in shown]
+        _print_decisions(shown, [tuple(row[i] for i in places) for row in result.rows])
+    refused = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
+    failed = f", {len(refused)} refused" if refused else ""
+    cost = f"cost rho {float(result.cost):.4g} in all" if result.cost else "free"
+    _say(f"{len(outcomes)} queries{failed}: {batch.verdict(result.rows, result.columns)}; {cost}")
+    if any(refusal.sqlstate == BUDGET_SQLSTATE for refusal in refused):
+        return OVER_BUDGET
+    return REFUSED if refused else 0
+
+
+def _print_decisions(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    texts = [[value_text(value) for value in row] for row in rows]
+    right = [
+        any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows) for i in range(len(names))
+    ]
+    print_table(_stdout(), names, texts, right=right)
+
+
+def run_fidelity(arguments: Arguments) -> int:
+    """Write the page about a synthetic table; say on stderr what it tells and what it cost."""
+    target = Path(arguments.out)
+    if not target.parent.is_dir():
+        raise BadValue(f"there is no folder {target.parent}", hint="give another --out")
+    arguments.settings = []
+    with _gate(arguments) as gate:
+        session = _settled(gate, arguments)
+        with Counting(_stderr()) as counting:
+            found = fidelity(
+                session, arguments.table, epsilon=arguments.epsilon, tau=arguments.tau, on_step=counting.step
+            )
+    target.write_text(page(found), encoding="utf-8")
+    cost = f"cost rho {float(found.cost):.4g}" if found.cost else "free"
+    _say(f"{target}: {found.holds} of {found.decided} decisions hold; {len(found.findings)} queries, {cost}")
+    return 0
+
+
 @contextmanager
 def _session(arguments: Arguments) -> Iterator[tuple[Session, Waiting]]:
     with Waiting(_stderr(), "opening the gate") as waiting, _gate(arguments) as gate:
-        session = gate.session(arguments.analyst)
-        for name, value in arguments.settings:
-            session.execute(f"SET {name} = '{value.replace(chr(39), chr(39) * 2)}'")
-        yield session, waiting
+        yield _settled(gate, arguments), waiting
+
+
+def _settled(gate: Gate, arguments: Arguments) -> Session:
+    """Return the analyst's session, with the settings that were given."""
+    session = gate.session(arguments.analyst)
+    for name, value in arguments.settings:
+        session.execute(f"SET {name} = '{value.replace(chr(39), chr(39) * 2)}'")
+    return session
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from planner import choose
+from planner import choose, verify
+from planner.cases import AUTO
 from planner.explain import Explanation
 from planner.functions import written
 from planner.gate import Gate, Session
@@ -229,6 +230,37 @@ class Connection:
         sql = written("choose", list(sqls), snr=snr, fraction=fraction, rho=spend, rule=rule)
         result = self._ask(lambda session: session.execute(sql), sql)
         return choose.Choice.of(result.rows, result.cost)
+
+    def verify(
+        self,
+        sql: str,
+        *,
+        tau: float | str,
+        epsilon: float,
+        decider: str = AUTO,
+        delta: float = verify.DELTA,
+        explain: bool = False,
+    ) -> verify.Verification:
+        """Return whether the answer of a query on a synthetic table is within tau of the true one, group by group.
+
+        The same as SELECT * FROM noisegate.verify(…). The same decision asked again is free, and the same.
+
+        Args:
+            sql: a SELECT of one count, sum, average or quantile of a synthetic table, plain or by groups.
+            tau: how far the truth may be away: a number, or a text such as "5%" for a part of the synthetic answer.
+            epsilon: how much each decision may tell of a person.
+            decider: by which mechanism; "auto" for the one that tells the smallest gaps.
+            delta: the error at which `effective_tau` is told.
+            explain: tell everything but the decision, and spend nothing.
+        """
+        if not isinstance(sql, str):
+            raise ProgrammingError(f"SQL must be text, got {type(sql).__name__}", sqlstate="42601")
+        amount = tau if isinstance(tau, str) else float(tau)
+        text = written(
+            "verify", sql, tau=amount, epsilon=float(epsilon), decider=decider, delta=float(delta), explain=explain
+        )
+        result = self._ask(lambda session: session.execute(text), text)
+        return verify.Verification.of([column.name for column in result.columns], result.rows, result.cost)
 
     def commit(self) -> None:
         """Do nothing: an answer is paid for, durably, before it is given."""

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -313,3 +313,25 @@ class Waiting:
             self._over = True
             if self._progress.live.is_started:
                 self._progress.stop()
+
+
+class Counting:
+    """Says on a terminal how many of several things are done."""
+
+    def __init__(self, console: Console) -> None:
+        bar = BarColumn(bar_width=30), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
+        self._progress = Progress(*bar, console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._progress.add_task("", total=None)
+
+    def step(self, done: int, total: int, text: str) -> None:
+        """Say how many are done, of how many, and what is next."""
+        self._progress.update(self._task, completed=done, total=total, description=printable(text)[:60])
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()

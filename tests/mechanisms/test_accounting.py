@@ -8,7 +8,14 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.accounting import epsilon_to_rho, exponential_rho, gaussian_epsilon, rho_to_epsilon
+from mechanisms.accounting import (
+    epsilon_to_rho,
+    exponential_rho,
+    gaussian_epsilon,
+    laplace_rho,
+    pure_rho,
+    rho_to_epsilon,
+)
 
 # rho, delta, epsilon of every rho-zCDP mechanism, epsilon of the Gaussian
 REFERENCE = [
@@ -146,3 +153,42 @@ def test_impossible_amounts_are_refused(amount: float) -> None:
     for convert, name in ((rho_to_epsilon, "rho"), (epsilon_to_rho, "epsilon"), (gaussian_epsilon, "rho")):
         with pytest.raises(ValueError, match=f"{name} must be finite and not negative"):
             convert(amount, 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [Fraction(1, 1000), Fraction(1, 4), Fraction(1), Fraction(5), Fraction(40)])
+def test_pure_and_laplace_costs_bound_every_order_and_are_reached_at_the_first(epsilon: Fraction) -> None:
+    """By the Rényi divergences of randomised response and of Laplace noise, with 60 digits."""
+    with mpmath.workdps(60):
+        e = mpmath.mpf(epsilon.numerator) / epsilon.denominator
+        ratios: dict[str, list[mpmath.mpf]] = {"pure": [], "laplace": []}
+        for alpha in (mpmath.mpf(1) + mpmath.mpf(10) ** -20, *map(mpmath.mpf, (1.01, 1.5, 2, 4, 16, 64, 1024))):
+            t = alpha - 0.5
+            pure = mpmath.log(mpmath.cosh(t * e) / mpmath.cosh(e / 2))
+            noise = mpmath.log(mpmath.cosh(t * e) + mpmath.sinh(t * e) / (2 * t)) - e / 2
+            ratios["pure"].append(pure / (alpha - 1) / alpha)
+            ratios["laplace"].append(noise / (alpha - 1) / alpha)
+        for name, cost in (("pure", pure_rho(epsilon)), ("laplace", laplace_rho(epsilon))):
+            rho = mpmath.mpf(cost.numerator) / cost.denominator
+            assert max(ratios[name]) == ratios[name][0] <= rho
+            assert rho <= ratios[name][0] * (1 + mpmath.mpf(2) ** -50)
+
+
+def test_divergence_of_laplace_noise_is_what_the_proof_says() -> None:
+    """The formula in t against its definition, an integral."""
+    for epsilon, alpha in ((0.5, 1.5), (2.0, 3.0)):
+        noise = [lambda x: mpmath.exp(-abs(x)) / 2, lambda x, e=epsilon: mpmath.exp(-abs(x - e)) / 2]
+        total = mpmath.quad(
+            lambda x, a=alpha, n=noise: n[0](x) ** a * n[1](x) ** (1 - a), [-mpmath.inf, 0, epsilon, mpmath.inf]
+        )
+        t = alpha - 0.5
+        closed = mpmath.exp(-epsilon / 2) * (mpmath.cosh(t * epsilon) + mpmath.sinh(t * epsilon) / (2 * t))
+        assert float(total) == pytest.approx(float(closed), rel=1e-9)
+
+
+def test_costs_of_extreme_epsilons_are_refused() -> None:
+    for cost in (pure_rho, laplace_rho):
+        with pytest.raises(ValueError, match="epsilon must be between"):
+            cost(Fraction(0))
+        with pytest.raises(ValueError, match="epsilon must be between"):
+            cost(Fraction(10**7))
+    assert laplace_rho(Fraction(1, 10**150)) > 0

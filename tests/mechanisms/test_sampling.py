@@ -15,7 +15,7 @@ import opendp.prelude as dp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import chi2, ncx2, norm
+from scipy.stats import chi2, laplace, ncx2, norm
 
 from mechanisms import sampling
 
@@ -404,3 +404,91 @@ def test_threads_draw_different_noise() -> None:
     for thread in threads:
         thread.join()
     assert len(set(draws)) == 20
+
+
+# The Laplace distribution
+
+
+def laplace_cells(bits: int, scale: float = 1.0, *, reach: float = 4.0) -> tuple[np.ndarray, np.ndarray]:
+    """Return integer boundaries up to `reach` scales, and the chances of the cells.
+
+    P(round(Lap(scale 2^bits)) < c) is the Laplace distribution's at c - 1/2.
+    """
+    steps = np.unique(np.ceil(np.arange(-reach, reach + 0.1, 0.25) * 2.0 ** min(bits, 52)).astype(np.int64))
+    bounds = np.array([int(step) << max(0, bits - 52) for step in steps], np.int64 if bits <= 56 else np.object_)
+    below = laplace.cdf((bounds.astype(np.float64) - 0.5) / (scale * 2.0**bits))
+    return bounds, np.diff(below, prepend=0.0, append=1.0)
+
+
+@pytest.mark.parametrize("bits", [0, 1, 5, 20, 56, 57, 90])
+def test_rounded_laplace_fits_its_distribution_and_a_few_percent_of_scale_do_not(bits: int) -> None:
+    """With small integers 2 % too much or too little is seen, with long ones, whose draws are slow, 10 %."""
+    size, error = (1_000_000, 0.02) if bits <= 56 else (60_000, 0.1)
+    draws = sampling.rounded_laplace(size, bits=bits)
+    bounds, chances = laplace_cells(bits)
+    assert draws.dtype == (np.int64 if bits <= 56 else np.object_)
+    assert draws.shape == (size,)
+    assert fits(counts(draws, bounds), chances)
+    for scale in (1 - error, 1 + error):
+        assert chance_to_miss(size, truth=laplace_cells(bits, scale)[1], claim=chances) < 1e-6
+
+
+@pytest.mark.parametrize("bits", [56, 60, 90])
+def test_low_digits_of_wide_laplace_draws_are_uniform(bits: int) -> None:
+    draws = sampling.rounded_laplace(60_000, bits=bits)
+    for shift in (0, bits - 54, bits - 12):
+        assert fits(np.bincount(((draws >> shift) & 63).astype(np.int64), minlength=64), np.full(64, 1 / 64))
+
+
+@pytest.mark.parametrize(("bits", "first_precision"), [(1, 2), (1, 128), (60, 128)])
+def test_undecided_laplace_lanes_follow_the_same_distribution(
+    monkeypatch: pytest.MonkeyPatch, bits: int, first_precision: int
+) -> None:
+    monkeypatch.setattr(sampling, "_MARGIN", 1.0)
+    monkeypatch.setattr(sampling, "_FIRST_PRECISION", first_precision)
+    bounds, chances = laplace_cells(bits, reach=2.0)
+    assert fits(counts(sampling.rounded_laplace(6000, bits=bits), bounds), chances)
+
+    monkeypatch.setattr(sampling, "_decay", lambda *_: True)
+    assert not fits(counts(sampling.rounded_laplace(6000, bits=bits), bounds), chances)
+
+
+def test_laplace_levels_that_no_edge_decides_are_located_exactly() -> None:
+    last = int(sampling._LAPLACE_EDGES[-1])
+    assert len(sampling._LAPLACE_EDGES) == 45
+    stream = sampling._Stream()
+    levels = [sampling._locate(sampling._Uniform(stream, last, 63), sampling._laplace_level_weights) for _ in range(20)]
+    assert min(levels) >= 43
+
+
+# Coins
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("log_odds", [Fraction(0), Fraction(1, 3), Fraction(-2), Fraction(7, 2)])
+def test_logistic_coins_fall_as_often_as_they_should(
+    monkeypatch: pytest.MonkeyPatch, log_odds: Fraction, exact: bool
+) -> None:
+    size = 10_000 if exact else 1_000_000
+    if exact:
+        monkeypatch.setattr(sampling, "_MARGIN", 1.0)
+    chance = 1 / (1 + np.exp(-float(log_odds)))
+    heads = int(sampling.logistic(size, log_odds=log_odds).sum())
+    observed = np.array([heads, size - heads])
+    assert fits(observed, np.array([chance, 1 - chance]))
+    other = 1 / (1 + np.exp(-float(log_odds) - (1.0 if exact else 0.1)))
+    assert chance_to_miss(size, truth=np.array([other, 1 - other]), claim=np.array([chance, 1 - chance])) < 1e-6
+
+
+def test_logistic_coins_with_huge_odds_are_certain() -> None:
+    assert sampling.logistic(100, log_odds=Fraction(10**40)).all()
+    assert not sampling.logistic(100, log_odds=-Fraction(10**40)).any()
+
+
+def test_sizes_and_bits_of_laplace_draws_are_checked() -> None:
+    with pytest.raises(ValueError, match="size must not be negative"):
+        sampling.rounded_laplace(-1, bits=3)
+    with pytest.raises(ValueError, match="bits must not be negative"):
+        sampling.rounded_laplace(1, bits=-3)
+    with pytest.raises(ValueError, match="size must not be negative"):
+        sampling.logistic(-1, log_odds=Fraction(0))

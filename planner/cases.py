@@ -1,0 +1,325 @@
+"""The groups of a query on a synthetic table: what is claimed of each, what is known of it, who decides, what it costs.
+
+Everything but the draw is public: it depends on the synthetic table, the policy and earlier releases only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from mechanisms import deciders
+from mechanisms.claims import Claim, Histogram
+from mechanisms.deciders import Decider
+from planner import bodies, explain
+from planner.accounts import Release
+from planner.asked import Asked, Ranked, Summed
+from planner.costs import Cost, constant, simplified, to_units
+from planner.errors import TooLarge
+from planner.functions import Row
+from planner.measure import Meter
+from planner.recall import Recall
+from planner.subject import Subject
+from planner.tasks import versioned
+from planner.workload import Floats
+
+AUTO, FREE = "auto", "free"
+GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
+"""True gaps, in parts of tau, for which the probability of a wrong decision is told."""
+
+MOST_VALUES = 4096
+"""For so many values of a domain EM_med is looked at; beyond, only when it is asked for."""
+
+
+@dataclass(frozen=True)
+class Wish:
+    """The arguments: tau as a number or as a part of the answer, epsilon for each decision, the error delta."""
+
+    tau: Fraction
+    relative: bool
+    epsilon: Fraction
+    decider: str
+    delta: float
+    explain: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One group: what is claimed of it, and who decides; a claim is in integers of the grid, all else in its own unit.
+
+    decider: None where nothing has to be released. settled: what is known without; None if nothing can be told.
+    """
+
+    values: Histogram
+    synthetic: Fraction | None
+    tau: Fraction | None
+    why: str = ""
+    claim: Claim | None = None
+    decider: Decider | None = None
+    effective_tau: float | None = None
+    settled: bool | None = None
+
+    @property
+    def name(self) -> str | None:
+        return self.decider.name if self.decider is not None else None if self.settled is None else FREE
+
+
+def claimed(about: Subject, wish: Wish) -> list[Case]:
+    """Return what is claimed of every group. Depends on the synthetic table and the policy only."""
+    asked = about.asked
+    _, groups = asked.counted
+    possible = np.bincount(groups, minlength=asked.groups) > 0
+    found = []
+    for group, values in enumerate(about.exact.histograms(asked)):
+        answer = _answer(asked, values)
+        if answer is None:
+            found.append(Case(values, None, None, "the synthetic table has no rows here"))
+            continue
+        synthetic = answer * asked.unit
+        tau = wish.tau * abs(synthetic) if wish.relative else wish.tau
+        if not possible[group]:
+            found.append(Case(values, synthetic, tau, "no row can count here, so the answer is 0", settled=True))
+        elif not tau:
+            found.append(Case(values, synthetic, None, "a percentage of 0 is nothing: give tau as a number"))
+        else:
+            found.append(Case(values, synthetic, tau, claim=Claim(answer, tau / asked.unit)))
+    return found
+
+
+def settled(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | None) -> list[Case]:
+    """Return the cases with what earlier releases tell, at an error of at most delta."""
+    if recall is None or not isinstance(asked, Summed):
+        return list(cases)
+    values, blocks = recall.estimates((asked.groups, len(asked.question.units)))
+    units, found = asked.question.units, []
+    for group, case in enumerate(cases):
+        known = None
+        if case.claim is not None and not np.isnan(values[group]).any():
+            known = _told(asked, case.claim, values[group] / units, blocks[group] / np.outer(units, units), delta)
+        if known is None:
+            found.append(case)
+        else:
+            why = f"earlier releases tell it: {_releases(recall)}"
+            found.append(replace(case, why=why, settled=known[0], effective_tau=known[1] * float(asked.unit)))
+    return found
+
+
+def _answer(asked: Asked, values: Histogram) -> Fraction | None:
+    """Return the answer on the synthetic table, as SQL has it, in integers of the grid; None if it is NULL there."""
+    if asked.kind == "count":
+        return Fraction(values.rows)
+    if asked.kind == "sum":
+        return Fraction(values.total)
+    if not values.rows:
+        return None
+    if not isinstance(asked, Ranked):
+        return Fraction(values.total, values.rows)
+    if not asked.question.aggregate.continuous:
+        return Fraction(values.quantile(asked.p))
+    place = asked.p * (values.rows - 1)
+    ends = np.cumsum(values.counts)
+    low, high = (
+        int(values.values[np.searchsorted(ends, at, side="right")]) for at in (math.floor(place), math.ceil(place))
+    )
+    return low + (place - math.floor(place)) * (high - low)
+
+
+def decided(about: Subject, wish: Wish, case: Case) -> Case:
+    """Return the case with its decider: the one that was asked for, or the one that tells most."""
+    assert case.claim is not None
+    asked, unit = about.asked, float(about.asked.unit)
+    query = _query(about, wish, case.claim)
+    try:
+        if wish.decider == AUTO:
+            decider, tau, why = deciders.recommend(query, epsilon=wish.epsilon, synthetic=case.values, delta=wish.delta)
+            if unit != 1:  # what is told there is in integers of the grid
+                why = f"{decider.name} tells gaps from tau = {tau * unit:.4g} at error {wish.delta:g}"
+        else:
+            decider = deciders.candidates(query, epsilon=wish.epsilon, delta=wish.delta)[wish.decider]
+            tau, why = decider.effective_tau(wish.delta, case.values), "asked for"
+    except OverflowError:
+        raise TooLarge(
+            f"the values of {asked.kind} are too large for so small an epsilon",
+            hint="give a larger epsilon, or a coarser step in the policy",
+            span=about.span,
+        ) from None
+    return replace(case, decider=decider, effective_tau=tau * unit, why=why)
+
+
+def _query(about: Subject, wish: Wish, claim: Claim) -> deciders.Query:
+    rows, asked = about.original.max_rows_per_unit, about.asked
+    if isinstance(asked, Ranked):
+        listed = wish.decider == "EM_med" or len(asked.values) <= MOST_VALUES
+        domain = tuple(asked.values.tolist()) if listed else ()
+        return deciders.Query("quantile", claim, rows=rows, p=asked.p, domain=domain)
+    if asked.kind == "count":
+        return deciders.Query("count", claim, rows=rows)
+    least, most = asked.bounds
+    kind: Any = asked.kind
+    return deciders.Query(kind, claim, rows=rows, least=least, most=most)
+
+
+# --- what earlier releases tell ----------------------------------------------------------------------------
+
+
+def _told(asked: Summed, claim: Claim, estimate: Floats, covariance: Floats, delta: float) -> tuple[bool, float] | None:
+    """Return whether what is known settles a claim, and how, with the tau that it could tell; None if it does not.
+
+    The claim holds if two numbers are positive: q - low and high - q, for an average sum - low n and high n - sum.
+    Both are linear in what is known, with Gaussian noise. At least z deviations above 0 is positive beyond doubt.
+    """
+    size = len(estimate)
+    rows = np.zeros(size) if asked.kind == "sum" else np.eye(size)[0]
+    total = asked.scale * np.eye(size)[-1] + asked.shift * rows
+    forms, offsets = [], []
+    for sign, end in ((1, float(claim.low)), (-1, float(claim.high))):
+        forms.append(sign * (total - end * rows) if asked.kind == "avg" else sign * total)
+        offsets.append(0.0 if asked.kind == "avg" else -sign * end)
+    margins = [float(form @ estimate) + offset for form, offset in zip(forms, offsets, strict=True)]
+    deviations = [math.sqrt(max(float(form @ covariance @ form), 0.0)) for form in forms]
+    # A wrong yes needs one number to be wrong by z deviations, a wrong no either of the two.
+    sure, doubt = (NormalDist().inv_cdf(1 - level) for level in (delta, delta / 2))
+    half = sure * max(deviations) / (max(float(rows @ estimate), 1.0) if asked.kind == "avg" else 1.0)
+    pairs = list(zip(margins, deviations, strict=True))
+    if all(margin >= sure * deviation and margin > 0 for margin, deviation in pairs):
+        return True, half
+    if any(margin <= -doubt * deviation for margin, deviation in pairs):
+        return False, half
+    return None
+
+
+def _releases(recall: Recall | None) -> str:
+    assert recall is not None
+    noun = "release" if len(recall.releases) == 1 else "releases"
+    return f"{noun} {explain.ranges(recall.releases)}"
+
+
+# --- what is released --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The decisions of all groups of a query, drawn and stored together; what is known is stored as it is."""
+
+    about: Subject
+    wish: Wish
+    version: int
+    cases: Sequence[Case]
+
+    @property
+    def table(self) -> str:
+        return self.about.original.name
+
+    @property
+    def paid(self) -> dict[int, Decider]:
+        return {group: case.decider for group, case in enumerate(self.cases) if case.decider is not None}
+
+    @property
+    def kind(self) -> str:
+        return "decision" if self.paid else "settled"
+
+    @cached_property
+    def cost(self) -> Cost:
+        """Return the cost of each group's decider on the cells whose rows count there, and nothing elsewhere."""
+        paid = self.paid
+        if not paid:
+            return constant(0)
+        workspace = self.about.asked.question.workspace
+        units = np.zeros(self.about.asked.groups, dtype=np.int64)
+        for group, decider in paid.items():
+            units[group] = to_units(decider.rho)
+        cells, groups = self.about.asked.counted
+        values = np.zeros(workspace.cells, dtype=np.int64)
+        values[cells] = units[groups]
+        keys, partitions = tuple(a.key for a in workspace.axes), tuple(a.atoms for a in workspace.axes)
+        return simplified(Cost(keys, partitions, values.reshape(workspace.shape)))
+
+    @cached_property
+    def digest(self) -> str:
+        return digest(self.about, self.wish, self.cases)
+
+    @property
+    def key(self) -> str:
+        return versioned(self.version, self.digest)
+
+    def draw(self, meter: Meter) -> bytes:
+        drawn = meter.decisions(self.about.asked, self.paid) if self.paid else {}
+        rows = [
+            (drawn.get(group, case.settled), *row)
+            for group, (case, row) in enumerate(zip(self.cases, self._public, strict=True))
+        ]
+        return bodies.encode({**bodies.described(self.about.asked.question.workspace), "rows": rows})
+
+    @cached_property
+    def _public(self) -> list[Row]:
+        """Return all columns but keys and decision."""
+        return [self._row(case) for case in self.cases]
+
+    def _row(self, case: Case) -> Row:
+        synthetic, tau = (None if value is None else float(value) for value in (case.synthetic, case.tau))
+        epsilon, rho = (0.0, 0.0) if case.decider is None else (float(self.wish.epsilon), float(case.decider.rho))
+        ends = (None, None) if synthetic is None or tau is None else (synthetic - tau, synthetic + tau)
+        least = _finite(case.effective_tau)
+        return (
+            case.name,
+            synthetic,
+            *ends,
+            tau,
+            epsilon,
+            rho,
+            least,
+            self.wish.delta,
+            wrong(case, self.about),
+            case.why,
+        )
+
+    def undecided(self) -> list[Row]:
+        """Return the rows of the function before anything is spent."""
+        pairs = zip(self.about.groups, self._public, strict=True)
+        return [(*keys, None, *row) for keys, row in pairs]
+
+    def known(self) -> list[Row]:
+        """Return the rows of the function if nothing has to be released."""
+        triples = zip(self.about.groups, self.cases, self._public, strict=True)
+        return [(*keys, case.settled, *row) for keys, case, row in triples]
+
+
+def digest(about: Subject, wish: Wish, cases: Sequence[Case]) -> str:
+    """Return what makes two decisions the same: the question, the claims, epsilon, and who decides."""
+    claims = [None if case.claim is None else [str(case.claim.synthetic), str(case.claim.tau)] for case in cases]
+    text = json.dumps(["decision 1", about.asked.question.digest, claims, str(wish.epsilon), wish.decider])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def stored_rows(about: Subject, stored: Release) -> list[Row]:
+    """Return the rows of the function as they were stored."""
+    rows = bodies.decode(stored.body)["rows"]
+    return [(*keys, *row) for keys, row in zip(about.groups, rows, strict=True)]
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def wrong(case: Case, about: Subject) -> str | None:
+    """Return [[true gap, probability of a wrong decision], …] as JSON: the worse of a gap upwards and downwards."""
+    if case.decider is None or case.claim is None:
+        return None
+    unit = float(about.asked.unit)
+    gaps = [Fraction(part).limit_denominator(10) * case.claim.tau for part in GAPS]
+    up, down = (deciders.profile(case.decider, case.values, [sign * gap for gap in gaps]) for sign in (1, -1))
+    pairs = zip(gaps, np.maximum(up, down), strict=True)
+    return json.dumps([[_rounded(float(gap) * unit), _rounded(float(chance))] for gap, chance in pairs])
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
