@@ -399,7 +399,7 @@ def _print_sums(found: Sequence[Figure]) -> None:
     inside, outside = _split(found)
     _say("SUM, in I: LM_sum is best, SVT_sum second", inside, ("LM_sum", "SVT_sum"), ("SVT_sum", "R2T_sum*"))
     _say("SUM, outside I: R2T_sum and SVT_sum are better", outside, ("R2T_sum*", "LM_sum"), ("SVT_sum", "LM_sum"))
-    _say("SUM, not in the paper", inside, ("R2T_sum", "LM_sum"), ("R2T_sum", "R2T_sum*"), ("EM_sum", "LM_sum"))
+    _say("SUM, in I, not in the paper", inside, ("R2T_sum", "LM_sum"), ("R2T_sum", "R2T_sum*"), ("EM_sum", "LM_sum"))
 
 
 def _print_medians(found: Sequence[Figure]) -> None:
