@@ -155,7 +155,7 @@ class Sandbox:
         self._fill(table, lambda source: self._conformed(source, columns))
         kept = {name: column for name, column in columns.items() if name in self.schema(table.name)}
         read = replace(original, name=table.name, unit=None, max_rows_per_unit=1, row_key=None, columns=kept)
-        self._readers[table.name] = Reader(read, self._root, quoted(table.name))
+        self._readers[table.name] = Reader(read, self._root, quoted(table.name), conformed=True)
 
     def _conformed(self, source: str, columns: Mapping[str, Column]) -> str:
         """Return the SELECT of a source's columns, as the domains of those columns have them."""
