@@ -94,9 +94,10 @@ class Summed:
         ends = [sign << power for power in range(claims.buckets_for(self.most)) for sign in (1, -1)]
         edges: set[int] = set()
         for constant, slope in {self.affine(pattern) for pattern in np.flatnonzero(self.present).tolist()}:
-            if slope:
-                places = [math.floor(Fraction(end - constant, slope)) for end in ends]
-                edges |= {edge for place in places for edge in (place, place + 1)}  # an end is on either side
+            for end in ends if slope else ():
+                place = Fraction(end - constant, slope)  # where a value is 2^power or -2^power, still in its bucket
+                leaving = (slope > 0) == (end > 0)  # with growing index, magnitudes grow beyond it, or fall to it
+                edges.add(math.floor(place) + 1 if leaving else math.ceil(place))
         return Cut(self.columns[0], tuple(sorted(edge for edge in edges if 0 < edge < domain.size)))
 
 

@@ -160,10 +160,12 @@ class Reader:
 
         The column of the cut must be among the features. One pass over the rows, however many ranges there are.
         """
-        modes = [_code(axis, self._types) for axis in axes]
+        modes = [_code(axis, self._types, fine=cut is None) for axis in axes]
         codes = [f"{mode.sql} AS c{j}" for j, mode in enumerate(modes)]
         columns = list(dict.fromkeys(column for column, _ in features))
-        indices = [f"{index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)]
+        indices = [
+            f"{_plain_index(column, self._domain(column), self._types)} AS u{i}" for i, column in enumerate(columns)
+        ]
         touched = {axis.column for axis, mode in zip(axes, modes, strict=True) if not mode.filtered}
         inner = f"SELECT {', '.join([*codes, *indices]) or '1'} FROM {self._rows(touched)}"
         if cut is not None:
@@ -352,7 +354,8 @@ class _Code:
     """Its SQL is right for rows inside the domain only: the others are filtered out before."""
 
 
-def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
+def _code(axis: Axis, types: Mapping[str, str], *, fine: bool = True) -> _Code:
+    """Return how an axis is grouped; with `fine`, by single values where they are few, so that others are served."""
     domain = axis.domain
     if not domain.ordered:
         return _Code(value(axis.column, domain, types), np.arange(domain.cells), domain.values)
@@ -361,12 +364,9 @@ def _code(axis: Axis, types: Mapping[str, str]) -> _Code:
         present = value(axis.column, domain, types)
         return _Code(f"CASE WHEN {present} IS NULL THEN {null} ELSE 0 END", axis.atoms)
     starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
-    if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
+    if (fine and domain.cells <= SMALL_DOMAIN) or len(starts) > FEW_RUNS:
         if _is_plain(domain, types[axis.column]):
-            # The same as index() where the column is not NULL, at half the time: least and greatest pass over NULL.
-            clipped = f"least(greatest({quoted(axis.column)}, {domain.low}), {domain.high})"
-            offset = f"(CAST({clipped} AS BIGINT) - {domain.low}) // {domain.step}"
-            return _Code(offset, np.arange(domain.cells), filtered=True)
+            return _Code(_plain_index(axis.column, domain, types), np.arange(domain.cells), filtered=True)
         return _Code(index(axis.column, domain, types), np.arange(domain.cells))
     found = _grid_index(value(axis.column, domain, types), domain)
     atoms = axis.atoms[starts]
@@ -380,6 +380,18 @@ def _is_plain(domain: Domain, found: str) -> bool:
     if not isinstance(domain.low, int) or not isinstance(domain.high, int):
         return False
     return not domain.nullable and domain.high - domain.low < 2**62 and PLAIN_INTEGERS.match(found) is not None
+
+
+def _plain_index(column: str, domain: Domain, types: Mapping[str, str]) -> str:
+    """Return the SQL of index(), for rows inside the domain: for plain integers at half the time.
+
+    Where the column is NULL it may be anything, since least and greatest pass over NULL: such rows must not count.
+    """
+    if not _is_plain(domain, types[column]):
+        return index(column, domain, types)
+    clipped = f"least(greatest({quoted(column)}, {domain.low}), {domain.high})"
+    offset = f"(CAST({clipped} AS BIGINT) - {domain.low})"
+    return offset if domain.step == 1 else f"{offset} // {domain.step}"
 
 
 def value(column: str, domain: Domain, types: Mapping[str, str]) -> str:
@@ -460,7 +472,7 @@ def inside(column: str, domain: Domain, types: Mapping[str, str]) -> str | None:
 
 def _power(name: str, power: int) -> str:
     wide = f"CAST({name} AS HUGEINT)"
-    return wide if power == 1 else f"{wide} * {wide}"
+    return name if power == 1 else f"{wide} * {wide}"  # a sum of 64-bit integers has 128 bits anyway
 
 
 def _where(tests: Sequence[str]) -> str:
