@@ -15,7 +15,7 @@ for one s of the right size (Taylor).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -47,12 +47,14 @@ _ROUNDING = 1e-12
 class Join:
     """New standardised rows to release, shape (r, d), which meet all targets together with what is known.
 
-    `cost` is their price, <M, rows^T rows>; no rows that meet the targets are cheaper than `bound`.
+    `cost` is their price, <M, rows^T rows>; no rows that meet the targets are cheaper than `bound`. If target j were
+    larger by a small part p of it, about p * multipliers[j] would be saved, shape (m,).
     """
 
     rows: Matrix
     cost: float
     bound: float
+    multipliers: Matrix = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,16 +139,18 @@ def join_to_targets(
     """
     if not (c > 0).all():
         raise ValueError(f"target variances must be positive, got {np.sum(c <= 0)} that are not")
-    V, variances = _open(known, W, c)
+    V, variances, asked = _open(known, W, c)
+    multipliers = np.zeros(len(W))
     if not len(V):
-        return Join(V, 0.0, 0.0)
+        return Join(V, 0.0, 0.0, multipliers)
     price = _Price(np.ones(known.cells) if weights is None else weights, prior)
     small = _problem(known, V, variances, price)
     steps = max_steps if len(V) <= _MANY else max(4, 20 * _MANY // len(V))
     X, U = cheapest(small.V, small.D, gap=gap, max_steps=steps)
     rows = _sufficient(known, small, X, V)
     cost = float((price.half(rows) ** 2).sum())
-    return Join(rows, cost, min(cost, _bound(known, small, U, price)))
+    multipliers[asked] = np.maximum((small.V * U).sum(axis=1), 0.0) ** 2
+    return Join(rows, cost, min(cost, _bound(known, small, U, price)), multipliers)
 
 
 def _positive_rows(D: Matrix) -> Matrix:
@@ -166,13 +170,13 @@ def _axis_gram(size: int, is_ordered: bool) -> Matrix:
     return gram
 
 
-def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the distinct rows that are not known well enough, scaled to targets of one, and their variances."""
+def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix, list[int]]:
+    """Return the distinct rows that are not known well enough, scaled to targets of one, their variances and places."""
     ratios = known.variances(W) / c
     wanted = np.flatnonzero((ratios > 1 + _SLACK) & W.any(axis=1))
     by_target = wanted[np.argsort(-c[wanted], kind="stable")]
     distinct = list({W[j].tobytes(): j for j in by_target}.values())
-    return W[distinct] / np.sqrt(c[distinct])[:, None], ratios[distinct]
+    return W[distinct] / np.sqrt(c[distinct])[:, None], ratios[distinct], distinct
 
 
 @dataclass(frozen=True, eq=False)

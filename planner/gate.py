@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, choose, explain, functions, statement, system
+from planner import answer, choose, explain, functions, rounds, statement, system
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
@@ -40,7 +42,7 @@ Step = Callable[[str], None]
 KEPT_QUERIES = 32
 """How many queries stay compiled and placed for the next time."""
 
-FUNCTIONS = {function.name: function for function in (choose.FUNCTION,)}
+FUNCTIONS = {function.name: function for function in (choose.FUNCTION, *rounds.FUNCTIONS)}
 """What can be called in FROM, as noisegate.name(…)."""
 
 
@@ -123,8 +125,8 @@ class Gate:
 
     def caps(self, analyst: str) -> Caps:
         """Return what the whole population and this analyst may spend, in units."""
-        share = self.policy.analysts[analyst].share
-        return Caps(to_units_down(self.cap), to_units_down(self.cap * share))
+        accounts = {name: to_units_down(self.cap * found.share) for name, found in self.policy.analysts.items()}
+        return Caps(to_units_down(self.cap), accounts[analyst], accounts)
 
     def refresh(self, table: str) -> int:
         """Start a new version of a table's data: history stays charged and stops being reused."""
@@ -334,8 +336,19 @@ class Session:
         for quote in explanation.quotes:
             quote.check(self.gate.caps(self.analyst))
 
-    def release(self, tasks: Sequence[functions.Payable], sql: str, step: Step) -> tuple[list[Release], Fraction]:
-        """Return what is newly released, durable, and what it cost: all drawn first, then one commit."""
+    def release(
+        self,
+        tasks: Sequence[functions.Payable],
+        sql: str,
+        step: Step,
+        *,
+        payers: Mapping[str, str] = MappingProxyType({}),
+        once: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> tuple[list[Release], Fraction]:
+        """Return what is newly released, durable, and what it cost: all drawn first, then one commit.
+
+        `payers` says who pays for the tasks with these keys, where that is not who asks; `once` as in Ledger.commit.
+        """
         drafts = []
         for task in tasks:
             step("measuring")
@@ -343,12 +356,13 @@ class Session:
             table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
             if meter.version() != task.version:
                 raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
-            draft = (table.population, table.name, task.version, self.analyst, sql, task.kind, task.draw(meter))
+            payer = payers.get(task.key, self.analyst)
+            draft = (table.population, table.name, task.version, payer, sql, task.kind, task.draw(meter))
             drafts.append(Draft(task.key, task.digest, *draft, task.cost))
         if not drafts:
             return [], Fraction(0)
         step("charging")
-        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst))
+        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst), once=once)
         return new, _dearest([Charge(r.population, r.table, r.cost) for r in new if not r.replayed])
 
 

@@ -226,6 +226,8 @@ def _read_share(section: Section) -> Fraction | None:
     section.only(("share", "password"))
     if section.path[-1] == "":
         section.wrong("the name of an analyst must not be empty")
+    if str(section.path[-1]).startswith("{"):  # in the ledger, that is several who pay together
+        section.wrong("the name of an analyst must not begin with a brace")
     share = section.number("share")
     if share is None:
         return None

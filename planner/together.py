@@ -1,0 +1,543 @@
+"""Queries that are known together, planned together: the least that meets every target, beyond what is known.
+
+The linear questions of a table are put on one chart and solved as one problem, with a certificate of how little could
+do. Whole marginals that are too large for that are planned part by part. What can't be shared is planned as if it
+were asked alone. Everything here is decided from public things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+
+import numpy as np
+
+from mechanisms import helmert
+from mechanisms.even import even_join
+from mechanisms.join import Join
+from mechanisms.known import Known
+from mechanisms.marginals import Subset
+from planner import bodies, linear, marginal, symmetric
+from planner.accounts import Charge
+from planner.chart import MAX_POINTS, Chart, Evidence, made_evidence, shareable
+from planner.costs import dearest, rho_of, to_units_down
+from planner.enlisted import Enlisted
+from planner.errors import TooLarge
+from planner.explain import aggregate_error
+from planner.linear import Question
+from planner.marginal import MarginalTask
+from planner.measure import Meter
+from planner.measured import Compiled
+from planner.plan import Plan, Planner, Prepared
+from planner.policy import Table
+from planner.recall import Recall
+from planner.settings import Settings
+from planner.stages import Residual, union
+from planner.symmetric import MarginalQuestion, Told
+from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task, versioned
+from planner.workload import Floats
+from planner.workspace import Axis, Workspace
+
+MAX_ROWS = 512
+"""Largest number of answers that are planned as one problem."""
+
+MAX_DENSE = 1024
+"""Largest chart on which questions about whole marginals are planned as rows; beyond, part by part."""
+
+MARGIN = 1 - 1e-6
+"""Targets are met with so much to spare, for rounding."""
+
+MET = 1 + 1e-9
+"""A variance that is larger by less than this is the same: the planner allows as much."""
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """One query of a round: who enlisted it with which accuracy, and what it asks, placed."""
+
+    entry: Enlisted
+    compiled: Compiled
+    parts: tuple[Prepared, ...]
+    settings: Settings
+
+    @property
+    def answers(self) -> int:
+        """Return the number of rows of all its parts."""
+        return sum(sum(part.placement.group_counts) for part in self.parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Joint(Residual):
+    """Rows that tell several questions at once: another release for every history that it completes."""
+
+    releases: tuple[int, ...] = ()
+    also: tuple[str, ...] = ()
+    """Digests of the questions that it is released for."""
+    payer: str = ""
+    """Where each analyst has a release of their own: whose this is."""
+
+    @cached_property
+    def key(self) -> str:
+        return versioned(self.version, f"{self.measurement.digest(self.made)}{self.releases}{self.payer}")
+
+    def draw(self, meter: Meter) -> bytes:
+        y = meter.linear(self.made, self.measurement)
+        return bodies.linear(self.made, self.measurement, y, also=self.also)
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """Return what will be released, as evidence that has not told anything yet."""
+        zeros = np.zeros((1, len(self.measurement.K)))
+        return replace(made_evidence(self.made, self.measurement, zeros), also=frozenset(self.also))
+
+
+Payable = Joint | LinearTask | MarginalTask | DistinctTask | QuantileTask
+
+
+@dataclass(frozen=True, eq=False)
+class Together:
+    """A plan for several queries: what is released, and what that means for each of them.
+
+    bound: no way to meet the targets charges the dearest cell less, in rho; None if nobody has shown that.
+    errors: the largest half-width of a count or sum of each query; None where it depends on the answer.
+    savings: about which part of the cost would be saved if the error of each query were 10 % larger.
+    """
+
+    tasks: tuple[Payable, ...]
+    populations: Mapping[str, str]  # by table
+    bound: float | None
+    errors: tuple[float | None, ...]
+    savings: tuple[float, ...]
+    releases: tuple[int, ...]
+
+    @cached_property
+    def charges(self) -> list[Charge]:
+        return [Charge(self.populations[task.table], task.table, cost) for task in self.tasks if (cost := task.cost)]
+
+    @cached_property
+    def rho(self) -> Fraction:
+        """Return what a person newly pays at most: in each table the dearest cell, over all tables the sum."""
+        return total(self.charges)
+
+    @property
+    def path(self) -> str:
+        if not self.tasks:
+            return "free"
+        paths = {getattr(task, "path", "join" if self.releases else "direct") for task in self.tasks}
+        return next(path for path in ("direct", "join", "marginals") if path in paths)
+
+
+def total(charges: Sequence[Charge]) -> Fraction:
+    """Return what a person pays for charges at most: in each table the dearest cell, over all tables the sum."""
+    tables = {charge.table for charge in charges}
+    return rho_of(sum(dearest(charge.cost for charge in charges if charge.table == table) for table in tables))
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """A question of counts and sums within a query: `targets` (groups * F,) are variances."""
+
+    query: int
+    question: Question
+    part: Prepared
+    targets: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class _Whole:
+    """A question about whole marginals within a query, with the variance that a count may have."""
+
+    query: int
+    question: MarginalQuestion
+    target: float
+
+
+Solver = Callable[[Known, Floats, Floats], Join]
+"""From what is known, rows and target variances to rows that meet them."""
+
+
+class Workshop:
+    """Plans the queries of one round; a query's price when it is asked alone is worked out once."""
+
+    def __init__(self, planner: Callable[[Settings], Planner], tables: Mapping[str, Table]) -> None:
+        self._planner, self._tables = planner, tables
+        self._alone: dict[tuple[int, float], Plan] = {}
+
+    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan:
+        """Return the plan of a query as if it were asked now, by itself, with an error of so many times its own."""
+        key = (asked.entry.number, scale)
+        if key not in self._alone:
+            settings = scaled(asked.settings, scale)
+            self._alone[key] = self._planner(settings).plan(asked.compiled, asked.parts)
+        return self._alone[key]
+
+    def shell(self, asked: Asked, *, scale: float) -> Plan:
+        """Return a plan of a query whose questions of counts and sums need not be planned for that accuracy."""
+        plan = self.alone(asked)
+        return plan if all(_is_shared(task) for task in plan.tasks) else self.alone(asked, scale=scale)
+
+    def alone_charges(self, asked: Asked) -> list[Charge]:
+        """Return what the query would be charged by itself."""
+        return [
+            Charge(self._tables[task.table].population, task.table, task.cost)
+            for task in self.alone(asked).paid
+            if task.cost
+        ]
+
+    def together(self, queries: Sequence[Asked], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
+        """Return the cheapest plan we find for all targets, each error so many times as large as asked.
+
+        If planning each query by itself is cheaper, it is that.
+        """
+        found = _Joining(self, queries, scale, solve or even_join).plan()
+        if solve is None and scale == 1.0:
+            apart = _Joining(self, queries, scale, even_join).apart()
+            if apart.rho < found.rho:
+                return replace(apart, bound=found.bound, savings=found.savings)
+        return found
+
+    def spending(
+        self, queries: Sequence[Asked], rho: Fraction, *, solve: Solver | None = None
+    ) -> tuple[Together, float]:
+        """Return the plan that costs at most rho with the least scale of all errors, and that scale.
+
+        Costs fall with the square of the scale if nothing is known, and faster if something is.
+        """
+        scale, allowed = 1.0, max(to_units_down(rho), 1)
+        best: tuple[Together, float] | None = None
+        for _ in range(14):
+            found = self.together(queries, scale=scale, solve=solve)
+            units = to_units_down(found.rho)
+            if units <= allowed and (best is None or scale < best[1]):
+                best = found, scale
+            if allowed * 0.98 <= units <= allowed:
+                break
+            ratio = max(units, 1) / allowed * (1.005 if units > allowed else 0.995)
+            low, high = (best[1] / 4 if best else 0.0), (best[1] if best else np.inf)
+            scale = float(np.clip(scale * np.sqrt(ratio), low, high * (1 - 1e-4) if units > allowed else high))
+            if not units:
+                scale = (best[1] if best else scale) / 4
+        if best is None:
+            raise TooLarge("so little budget can't be spent on the grid of the noise", hint="name a larger rho")
+        return best
+
+    def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
+        """Return the plan that releases just these tasks, and what it then tells about each query."""
+        found = _Joining(self, queries, 1.0, even_join)
+        found.tasks = {task.key: task for task in tasks}
+        return found.result()
+
+    def planner(self, settings: Settings) -> Planner:
+        return self._planner(settings)
+
+    def population(self, table: str) -> str:
+        return self._tables[table].population
+
+
+def _is_shared(task: Task) -> bool:
+    return isinstance(task, MarginalTask) or (isinstance(task, LinearTask) and task.recall is not None)
+
+
+def scaled(settings: Settings, scale: float) -> Settings:
+    """Return settings for errors that are so many times as large."""
+    own = None if settings.sum_error is None else settings.sum_error * scale
+    return replace(settings, error=settings.error * scale, sum_error=own)
+
+
+class _Joining:
+    """One plan while it is made: what is to be released so far, and what is known once it is."""
+
+    def __init__(self, shop: Workshop, queries: Sequence[Asked], scale: float, solve: Solver) -> None:
+        self.shop, self.queries, self.scale, self.solve = shop, queries, scale, solve
+        self.settings = [scaled(asked.settings, scale) for asked in queries]
+        self.plans = [shop.shell(asked, scale=scale) for asked in queries]
+        self.tasks: dict[str, Payable] = {}
+        self.bounds: dict[str, float | None] = {}
+        self.savings = np.zeros(len(queries))
+        self.releases: set[int] = set()
+        self.after: dict[str, Recall] = {}  # by digest: what will be known of a question
+
+    def plan(self) -> Together:
+        """Return the plan: questions of each table as one problem, or as few."""
+        for table in self._tables():
+            self._table(table)
+        return self.result()
+
+    def apart(self) -> Together:
+        """Return the plan in which every query is measured as if it were asked alone."""
+        for plan in self.plans:
+            for task in plan.paid:
+                self.tasks[task.key] = task
+                self.releases.update(task.releases)
+        return self.result()
+
+    def _tables(self) -> list[str]:
+        return list(dict.fromkeys(part.measured.table.name for asked in self.queries for part in asked.parts))
+
+    def result(self) -> Together:
+        """Return what was planned so far, and what it means for each query."""
+        populations = {task.table: self.shop.population(task.table) for task in self.tasks.values()}
+        rho = float(total([Charge(populations[t.table], t.table, t.cost) for t in self.tasks.values() if t.cost]))
+        savings = tuple(float(part) for part in self.savings / rho) if rho else (0.0,) * len(self.queries)
+        bounds = list(self.bounds.values())
+        bound = None if None in bounds else sum(found for found in bounds if found is not None)
+        errors = tuple(self._error(i) for i in range(len(self.queries)))
+        return Together(tuple(self.tasks.values()), populations, bound, errors, savings, tuple(sorted(self.releases)))
+
+    def _table(self, table: str) -> None:
+        self.bounds[table] = 0.0
+        joint, whole = list[_Linear](), list[_Whole]()
+        for i, part, task in self._questions(table):
+            self.releases.update(task.releases)
+            planner = self.shop.planner(self.settings[i])
+            if isinstance(task, MarginalTask):
+                whole.append(_Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
+            elif isinstance(task, LinearTask) and task.recall is not None:
+                targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
+                joint.append(_Linear(i, task.question, part, targets))
+            elif task.cost is not None:
+                self.tasks[task.key] = task
+                self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
+        rows, more = _sized(joint, whole)
+        for group in _alike(more):
+            self._marginals(group)
+        for several in _fitting(rows):
+            self._solved(several)
+        for one in joint:
+            self._topped_up(one)
+
+    def _questions(self, table: str) -> Iterator[tuple[int, Prepared, Task]]:
+        for i, (asked, plan) in enumerate(zip(self.queries, self.plans, strict=True)):
+            for part, planned in zip(asked.parts, plan.parts, strict=True):
+                if part.measured.table.name == table:
+                    yield from ((i, part, task) for task in planned.tasks)
+
+    def _pending(self, table: str) -> tuple[list[Evidence], list[Told]]:
+        """Return what is to be released about a table so far."""
+        here = [task for task in self.tasks.values() if task.table == table]
+        evidence = [task.evidence for task in here if isinstance(task, Joint)]
+        evidence += [task.evidence for task in here if isinstance(task, LinearTask) and shareable(task.made)]
+        numbered = [replace(found, id=-1 - i) for i, found in enumerate(evidence)]
+        told = [_told(task, -1 - len(numbered) - i) for i, task in enumerate(here) if isinstance(task, MarginalTask)]
+        return numbered, told
+
+    def _bounded(self, table: str, bound: float) -> None:
+        """Note that a problem alone costs so much: a bound for all of them, while nothing else is counted on."""
+        known = self.bounds[table]
+        self.bounds[table] = None if known is None else max(known, bound)
+
+    # Rows on one chart.
+
+    def _solved(self, group: Sequence[_Linear]) -> None:
+        """Plan questions as one problem: rows that are missing on a chart fine enough for all of them."""
+        table = group[0].question.workspace.table
+        planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
+        history, version = planner.histories[table.name], planner.version(table.name)
+        recall = history.recall(union([one.question for one in group]), version=version, pending=pending)
+        assert recall is not None
+        W = np.vstack([_rows(recall.chart, one.question) for one in group])
+        targets = np.concatenate([one.targets for one in group])
+        found, task, after = self._missing(recall, W, targets, group, version)
+        if found is None:
+            return
+        scale = table.max_rows_per_unit**2 / 2
+        if not any(pending):
+            self._bounded(table.name, found.bound * scale)
+        if task is not None:
+            self.tasks[task.key] = task
+            self.releases.update(task.releases)
+        starts = np.cumsum([0, *(len(one.targets) for one in group)])
+        for one, start, end in zip(group, starts, starts[1:], strict=False):
+            self.savings[one.query] += float(found.multipliers[start:end].sum()) * scale * (1 - 1.1**-2)
+        if all(recall.chart.fits(each) for each in (*history.found(version).evidence, *pending[0])):
+            # Then everybody will look at this chart, and know what is known here.
+            for one in group:
+                self.after[one.question.digest] = replace(after, W=_rows(after.chart, one.question))
+
+    def _missing(
+        self, recall: Recall, W: Floats, targets: Floats, group: Sequence[_Linear], version: int
+    ) -> tuple[Join | None, Joint | None, Recall]:
+        """Return what must be released for the targets, and what is known then; None if they can't be met so."""
+        now = recall.known.variances(W)
+        for margin in (MARGIN, 1 - 1e-4, 1 - 1e-2):
+            aims = np.where(now <= targets * MET, np.maximum(now, targets), targets * margin)
+            found = self._rows(recall, W, aims)
+            if found is None:
+                break
+            task = self._joint(recall, found.rows, group, version) if len(found.rows) else None
+            after = recall if task is None else recall.with_evidence([task.evidence])
+            if (after.known.variances(W) <= targets * MET).all():
+                return found, task, after
+        return None, None, recall
+
+    def _rows(self, recall: Recall, W: Floats, aims: Floats) -> Join | None:
+        try:
+            found = self.solve(recall.known, W, aims)
+        except ValueError:  # far beyond what floating point can tell apart
+            return None
+        # Nothing else is missing than what was asked: what leaves the span of both by rounding would open directions
+        # that are hardly known at all.
+        basis = recall.known.with_rows(W, np.zeros(len(W))).basis
+        return found if basis is None else replace(found, rows=found.rows @ basis.T @ basis)
+
+    def _joint(self, recall: Recall, rows: Floats, group: Sequence[_Linear], version: int) -> Joint:
+        table = group[0].question.workspace.table
+        made, measurement = recall.chart.released(rows)
+        cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
+        digests = tuple(dict.fromkeys(one.question.digest for one in group))
+        releases = tuple(number for number in recall.releases if number > 0)
+        return Joint(table.name, version, made, measurement, cost, releases=releases, also=digests)
+
+    def _topped_up(self, one: _Linear) -> None:
+        """Make sure that a question will be answered within its targets; else it is measured by itself as well."""
+        recall = self._known(one.question)
+        if not (recall.known.variances(recall.W) <= one.targets * MET).all():
+            plan = self.shop.alone(self.queries[one.query], scale=self.scale)
+            for task in plan.paid:
+                if isinstance(task, LinearTask) and task.question.digest == one.question.digest:
+                    self.tasks[task.key] = task
+                    self.releases.update(task.releases)
+                    self.after.clear()
+
+    def _known(self, question: Question) -> Recall:
+        """Return what will be known of a question."""
+        if question.digest not in self.after:
+            table = question.workspace.table.name
+            planner = self.shop.planner(self.settings[0])
+            found = planner.histories[table].recall(
+                question, version=planner.version(table), pending=self._pending(table)
+            )
+            assert found is not None
+            self.after[question.digest] = found
+        return self.after[question.digest]
+
+    # Whole marginals.
+
+    def _marginals(self, group: Sequence[_Whole]) -> None:
+        """Plan questions about whole marginals as one problem, part by part."""
+        question, targets = _merged(group)
+        table, planner = question.workspace.table, self.shop.planner(self.settings[0])
+        version, history = planner.version(table.name), planner.histories[table.name]
+        first = not any(self._pending(table.name))
+        task = marginal.planned(question, (), history.told(version), version=version, target=targets)
+        self.releases.update(task.releases)
+        sizes, known = question.workspace.shape, helmert.added(found.precisions for found in task.told)
+        scale, found = table.max_rows_per_unit**2 / 2, helmert.top_up(question.workspace.shape, known, targets)
+        if not history.is_symmetric(version):
+            self.bounds[table.name] = None  # what is known beyond marginals might have helped
+        elif first:
+            self._bounded(table.name, found.bound * scale)
+        if task.cost is not None:
+            self.tasks[task.key] = task
+            for one in group:
+                relaxed = _merged([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
+                cost = helmert.top_up(sizes, known, relaxed[1]).cost
+                self.savings[one.query] += max(found.cost - cost, 0.0) * scale
+
+    # Afterwards.
+
+    def _error(self, index: int) -> float | None:
+        """Return the largest half-width that a query's counts and sums will have."""
+        found: list[float] = []
+        for planned in self.plans[index].parts:
+            after = replace(planned, tasks=tuple(self._after(task) for task in planned.tasks))
+            numbers = range(len(planned.measured.aggregates))
+            errors = [aggregate_error(after, number, self.settings[index]) for number in numbers]
+            found += [error for error in errors if error is not None]
+        return max(found, default=None)
+
+    def _after(self, task: Task) -> Task:
+        """Return a task as it will be, once all is released."""
+        if isinstance(task, MarginalTask):
+            told = [symmetric.onto(found, task.question.workspace) for found in self._pending(task.table)[1]]
+            return replace(task, told=(*task.told, *told), made=(), cost=None)
+        if isinstance(task, LinearTask) and task.recall is not None:
+            return replace(task, recall=self._known(task.question), cost=None)
+        return task
+
+
+# --- questions that go together ----------------------------------------------------------------------------
+
+
+def _rows(chart: Chart, question: Question) -> Floats:
+    return chart.place(question, question.E.astype(float) * question.units[:, None, None])
+
+
+def _points(questions: Sequence[Question]) -> int:
+    try:
+        return union(questions).workspace.cells if questions else 0
+    except TooLarge:
+        return MAX_POINTS + 1
+
+
+def _fitting(joint: Sequence[_Linear]) -> list[list[_Linear]]:
+    """Return groups of questions, each small enough to be one problem; finer questions first."""
+    groups: list[list[_Linear]] = []
+    for one in sorted(joint, key=lambda one: -one.question.workspace.cells):
+        for group in groups:
+            wider = [*group, one]
+            rows = sum(len(each.targets) for each in wider)
+            if rows <= MAX_ROWS and _points([each.question for each in wider]) <= MAX_POINTS:
+                group.append(one)
+                break
+        else:
+            groups.append([one])
+    return groups
+
+
+def _sized(joint: Sequence[_Linear], whole: Sequence[_Whole]) -> tuple[list[_Linear], list[_Whole]]:
+    """Return the questions that are planned as rows, and those that are planned as whole marginals."""
+    rows = sum(len(one.targets) for one in joint)
+    if not whole and rows <= MAX_ROWS and _points([one.question for one in joint]) <= MAX_DENSE:
+        return list(joint), []
+    more = [_Whole(one.query, one.part.whole, float(one.targets[0])) for one in joint if one.part.whole is not None]
+    return [one for one in joint if one.part.whole is None], [*whole, *more]
+
+
+def _alike(wholes: Sequence[_Whole]) -> list[list[_Whole]]:
+    """Return groups of questions that cut each column in the same way."""
+    groups: list[tuple[dict[str, Axis], list[_Whole]]] = []
+    for one in sorted(wholes, key=lambda one: -one.question.workspace.cells):
+        mine = {axis.column: axis for axis in one.question.workspace.axes}
+        for axes, group in groups:
+            if all(_same(axes.get(column, axis), axis) for column, axis in mine.items()):
+                axes.update(mine)
+                group.append(one)
+                break
+        else:
+            groups.append((dict(mine), [one]))
+    return [group for _, group in groups]
+
+
+def _same(one: Axis, other: Axis) -> bool:
+    return one.key == other.key and np.array_equal(one.atoms, other.atoms)
+
+
+def _merged(group: Sequence[_Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
+    """Return one question about all marginals of a group, and the least target of each."""
+    axes = {axis.column: axis for one in group for axis in one.question.workspace.axes}
+    workspace = Workspace(group[0].question.workspace.table, tuple(axes[column] for column in sorted(axes)))
+    targets: dict[Subset, float] = {}
+    cells = {}
+    for one in group:
+        for A, each in zip(one.question.sets, one.question.cells, strict=True):
+            B = _placed(one, A, workspace)
+            targets[B] = min(one.target, targets.get(B, np.inf))
+            cells[B] = each
+    return MarginalQuestion(workspace, tuple(targets), tuple(cells[B] for B in targets)), targets
+
+
+def _placed(one: _Whole, A: Subset, workspace: Workspace) -> Subset:
+    found = [workspace.index(one.question.workspace.axes[i].column) for i in A]
+    return tuple(sorted(place for place in found if place is not None))
+
+
+def _told(task: MarginalTask, number: int) -> Told:
+    """Return what a task will tell about marginals, as if all were zero."""
+    workspace = task.question.workspace
+    sizes = workspace.shape
+    return Told(
+        number, workspace, {rows.A: rows.precision for rows in task.made}, lambda A: np.zeros([sizes[i] for i in A])
+    )
