@@ -2,6 +2,11 @@
 
 Names: V is the workload on the extreme points of what one record can add (one column each), c the largest
 variances allowed, K the mixing matrix: the mechanism releases K V x + N(0, I).
+
+With U = diag(c)^-1/2 V the least cost is the maximum over lambda, mu in simplices of |A|_*^2 (nuclear norm), where
+A = diag(sqrt lambda) U diag(sqrt mu). With R = (A A^T)^1/2 the mechanism K = R^-1/2 diag(sqrt lambda) has variances
+R_jj / lambda_j, so that every pair (lambda, mu) gives both a mechanism and a bound below all mechanisms.
+The elasticity of the cost in the target c_j is -R_jj / tr R, which is -lambda_j at the optimum.
 """
 
 from __future__ import annotations
@@ -10,14 +15,35 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import qr, solve_triangular
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from mechanisms.linear import row_space
 
 Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 _FLOOR = 1e-9
 """Multipliers stay above this, so that no row or point is lost to rounding on the way."""
 
-_RANK = 1e-10
-"""Singular values of the rows, each scaled to length 1, below this fraction of the largest are rounding."""
+_OUTSIDE = 1e-6
+"""A row is told by a mechanism if no more than this fraction of it lies outside: the rest is rounding."""
+
+_MEMORY = 6
+"""So many earlier steps are looked at to find a better one."""
+
+_LEAP = 2.0
+"""By how much, as a logarithm, the better step may differ from the plain one."""
+
+_DROP = 1e-3
+"""A step that lowers the bound by more than this fraction is undone."""
+
+_SURE = 1e-10
+"""A Gram matrix whose eigenvalues are not further apart than this surely has full rank."""
+
+_POWER = 1.8
+"""How far one step goes: 1 rises steadily, 2 may swing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,69 +51,300 @@ class Strategy:
     """Release K V x + N(0, I): every row of V is then known with variance at most its target.
 
     `cost` is max over columns of |K V|^2 (twice the rho), `bound` is below the cost of every such mechanism.
+    `prices` (m,) tell what targets are worth: the least cost changes as c_j^-price_j, and all prices sum to one.
+    `weights` (n,) tell which points are dearest: those with weight bind.
     """
 
     K: Matrix
     cost: float
     bound: float
+    prices: Matrix
+    weights: Matrix
+
+    def repriced(self, factors: Matrix) -> float:
+        """Return about what c * factors would cost, (m,): exact for equal factors, to first order for others.
+
+        log cost is convex in log c (three lines theorem: the norm does not change with the phases of rows), so that
+        tightening costs no less than this, up to the gap, and relaxing saves no more.
+        """
+        return self.cost * float(np.exp(-(self.prices @ np.log(factors))))
+
+    def stretched(self, cost: float) -> tuple[Strategy, float]:
+        """Return the strategy at that cost, and the factor on all target variances at which it is as good as this.
+
+        Privacy first (Theorem 5 of arXiv 2012.00135): costs are inverse to a common factor of the targets, so that
+        what is best for c is best for all its multiples.
+        """
+        factor = self.cost / cost
+        return Strategy(self.K / np.sqrt(factor), cost, self.bound / factor, self.prices, self.weights), factor
 
 
-def fit(V: Matrix, c: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Strategy:
+def fit(V: Matrix, c: Matrix, *, gap: float = 1e-3, max_steps: int = 300, start: Strategy | None = None) -> Strategy:
     """Return K that minimises max_i |K v_i|^2 subject to var(row j) <= c_j, by the dual fixed point.
 
-    With U = diag(c)^-1/2 V, the optimum is max over lambda, mu in simplices of |A|_*^2 (nuclear norm),
-    A = diag(sqrt lambda) U diag(sqrt mu). With R = (A A^T)^1/2, the mechanism K = R^-1/2 diag(sqrt lambda)
-    has variances R_jj / lambda_j; (tr R)^2 is a lower bound, max_i |K u_i|^2 max_j var_j an upper one.
+    Guarantee: the variances of V from K V x + N(0, I) are at most c up to rounding, and the cost is as stated.
 
     Args:
         V: shape (m, n), not all zero.
         c: shape (m,), positive.
-        gap: stop once upper / lower <= 1 + gap.
+        gap: stop once cost / bound <= 1 + gap.
+        start: a strategy for other targets of the same rows, to start from.
 
     >>> prefix = np.tril(np.ones((4, 4)))
     >>> round(fit(prefix, np.ones(4)).cost, 2)
     1.76
     """
     U = V / np.sqrt(c)[:, None]
-    U = np.unique(U[:, np.abs(U).max(axis=0) > 0], axis=1)
-    if U.shape[1] == 0:
+    columns = undominated(U.T)
+    rows = undominated(U[:, columns])
+    if not len(rows):
         raise ValueError(f"V must not be zero, got shape {V.shape}")
-    if len(U) == 1:
-        top = float((U**2).max())
-        return Strategy(1 / np.sqrt(c)[:, None], top, top)
-    found = _fixed_point(U, gap, max_steps)
-    return Strategy(found.K / np.sqrt(c), found.cost, found.bound)
+    parts: list[tuple[Indices, Indices, Strategy]] = []
+    solved: dict[bytes, Strategy] = {}
+    for part, over in _blocks(U, rows, columns):
+        block = U[np.ix_(part, over)]
+        first = None if start is None else (start.prices[part], start.weights[over])
+        key = block.tobytes() + str(block.shape).encode()
+        if key not in solved:
+            solved[key] = _solve(block, gap, max_steps, first)
+        parts.append((part, over, solved[key]))
+    return _assembled(parts, U.shape, c)
 
 
-def _fixed_point(U: Matrix, gap: float, max_steps: int) -> Strategy:
-    scale = np.linalg.norm(U, axis=1)
-    rank = int(np.linalg.matrix_rank(U / np.where(scale > 0, scale, 1.0)[:, None], rtol=_RANK))
-    lam, mu = _spread(scale), _spread(np.linalg.norm(U, axis=0))
-    best = Strategy(np.eye(len(U)), float((U**2).sum(axis=0).max()), 0.0)
+def undominated(U: Matrix) -> Indices:
+    """Return the rows that are neither zero nor a multiple, at most 1 in size, of another one that is kept.
+
+    A row that is a times another, |a| <= 1, has a^2 times its variance, and so costs nothing more.
+    """
+    if not U.size:
+        return np.zeros(0, dtype=np.intp)
+    tops = np.abs(U).argmax(axis=1)
+    sizes = U[np.arange(len(U)), tops]
+    order = np.argsort(-np.abs(sizes), kind="stable")
+    order = order[np.abs(sizes[order]) > 0]
+    directions = np.round(U[order] / sizes[order, None], 12) + 0.0
+    first = {direction.tobytes(): j for j, direction in zip(order[::-1], directions[::-1], strict=True)}
+    return np.sort(np.array(list(first.values()), dtype=np.intp))
+
+
+def nuclear_bound(U: Matrix, lam: Matrix, mu: Matrix) -> float:
+    """Return |diag(sqrt lam) U diag(sqrt mu)|_*^2: no mechanism with variances diag(U C^-1 U^T) <= 1 costs less.
+
+    Args:
+        U: rows over the roots of their targets, shape (m, n).
+        lam: shape (m,), nonnegative, of sum 1.
+        mu: shape (n,), nonnegative, of sum 1.
+    """
+    A = np.sqrt(lam)[:, None] * U * np.sqrt(mu)
+    return float(np.linalg.svd(A, compute_uv=False).sum()) ** 2
+
+
+def least_total(W: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Strategy:
+    """Return K with max_i |K w_i|^2 = 1 that minimises the sum of the variances of W: the matrix mechanism.
+
+    Here `cost` is that sum and `bound` is below all such sums: the maximum over mu of |W diag(sqrt mu)|_*^2. `prices`
+    are each row's share of the sum.
+
+    >>> round(least_total(np.eye(3)).cost, 2)
+    3.0
+    """
+    columns = undominated(W.T)
+    if not len(columns):
+        raise ValueError(f"W must not be zero, got shape {W.shape}")
+    found = _fixed_point(_problem(W[:, columns]), gap, max_steps, total=True)
+    weights = np.zeros(W.shape[1])
+    weights[columns] = found.weights
+    return Strategy(found.K, found.cost, found.bound, found.prices, weights)
+
+
+def _blocks(U: Matrix, rows: Indices, columns: Indices) -> list[tuple[Indices, Indices]]:
+    """Return rows and columns that have to do with each other: what others need costs them nothing."""
+    at = np.nonzero(U[np.ix_(rows, columns)])
+    count = len(rows) + len(columns)
+    graph = coo_array((np.ones(len(at[0]), dtype=bool), (at[0], len(rows) + at[1])), shape=(count, count))
+    number, label = connected_components(graph, directed=False)
+    return [(rows[label[: len(rows)] == k], columns[label[len(rows) :] == k]) for k in range(number)]
+
+
+def _assembled(parts: list[tuple[Indices, Indices, Strategy]], shape: tuple[int, int], c: Matrix) -> Strategy:
+    """Return the blocks as one strategy, which costs what the dearest does; all that are as dear share the prices."""
+    cost, bound = max(found.cost for _, _, found in parts), max(found.bound for _, _, found in parts)
+    K = np.zeros((sum(len(found.K) for _, _, found in parts), shape[0]))
+    prices, weights, filled = np.zeros(shape[0]), np.zeros(shape[1]), 0
+    for rows, columns, found in parts:
+        K[filled : filled + len(found.K), rows] = found.K
+        filled += len(found.K)
+        if found.cost >= bound:
+            prices[rows], weights[columns] = found.prices, found.weights
+    return Strategy(K / np.sqrt(c), cost, bound, prices / prices.sum(), weights / weights.sum())
+
+
+def _solve(U: Matrix, gap: float, max_steps: int, start: tuple[Matrix, Matrix] | None) -> Strategy:
+    """Return the strategy for targets of one, scaled to what its K tells as it stands: rounding is made up for."""
+    found = _fixed_point(_problem(U), gap, max_steps, start=start)
+    for K in (found.K, np.eye(len(U))):
+        worst = _worst_variance(U, K)
+        if np.isfinite(worst):
+            cost = float(((K @ U) ** 2).sum(axis=0).max()) * worst
+            return Strategy(K * np.sqrt(worst), cost, min(cost, found.bound), found.prices, found.weights)
+    raise AssertionError("the rows tell themselves")
+
+
+def _worst_variance(U: Matrix, K: Matrix) -> float:
+    """Return the largest variance of a row of U from K U x + N(0, I), inf if some row is not told."""
+    Q, R = qr((K @ U).T, mode="economic", check_finite=False)
+    inside = U @ Q
+    if np.any(np.linalg.norm(U - inside @ Q.T, axis=1) > _OUTSIDE * np.linalg.norm(U, axis=1)):
+        return np.inf
+    size = np.abs(R.diagonal())
+    if len(R) != R.shape[1] or size.min() <= np.finfo(float).tiny:
+        return float((np.linalg.norm(inside @ np.linalg.pinv(R.T, rcond=1e-12), axis=1) ** 2).max())
+    return float((solve_triangular(R, inside.T, check_finite=False) ** 2).sum(axis=0).max())
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """U = L Q or, if flipped, U = (L Q)^T, with as many columns in L as U has rank; Q = 1 is left out.
+
+    Weights a belong to the rows of L, b to the columns of Q: lambda and mu, or mu and lambda if flipped. With
+    Q diag(b) Q^T = G G^T, the squares of A's singular values are the eigenvalues of G^T L^T diag(a) L G.
+    """
+
+    L: Matrix
+    Q: Matrix | None
+    flipped: bool
+
+    def at(self, lam: Matrix, mu: Matrix) -> _Point:
+        """Return the mechanism and the bound of these multipliers."""
+        a, b = (mu, lam) if self.flipped else (lam, mu)
+        P = (self.L * a[:, None]).T @ self.L
+        if self.Q is None:
+            G = np.sqrt(b)
+            squares, Y = np.linalg.eigh(G[:, None] * P * G)
+            singular = _roots(squares)
+            T = G[:, None] * (Y / np.sqrt(singular))
+            inner = (Y**2) @ singular / b
+        else:
+            G = np.linalg.cholesky((self.Q * b) @ self.Q.T)
+            squares, Y = np.linalg.eigh(G.T @ P @ G)
+            singular = _roots(squares)
+            T = G @ (Y / np.sqrt(singular))
+            half = solve_triangular(G, self.Q, lower=True, check_finite=False)
+            inner = (((Y * np.sqrt(singular)).T @ half) ** 2).sum(axis=0)
+        outer = ((self.L @ T) ** 2).sum(axis=1)
+        variances, profile = (inner, outer) if self.flipped else (outer, inner)
+        return _Point(lam, mu, singular, T, variances, profile)
+
+    def mixing(self, point: _Point) -> Matrix:
+        """Return K = R^-1/2 diag(sqrt lambda), or another K with the same K U: singular^1/2 Y^T G^-1 = K L."""
+        if not self.flipped:
+            turned, R = qr(self.L, mode="economic", check_finite=False)
+            wanted = np.linalg.solve(point.T, np.eye(len(R)))
+            return np.asarray(solve_triangular(R, wanted.T, trans="T", check_finite=False).T @ turned.T)
+        if self.Q is None:
+            return point.T.T
+        return np.linalg.solve(self.Q * point.lam @ self.Q.T, point.T).T @ (self.Q * point.lam)
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What multipliers lambda and mu give: singular values of A, T = G Y singular^-1/2, variances (m,), profile (n,)."""
+
+    lam: Matrix
+    mu: Matrix
+    singular: Matrix
+    T: Matrix
+    variances: Matrix
+    profile: Matrix
+
+    @property
+    def bound(self) -> float:
+        """The square of the nuclear norm."""
+        return float(self.singular.sum()) ** 2
+
+
+def _roots(squares: Matrix) -> Matrix:
+    found: Matrix = np.sqrt(np.maximum(squares, 1e-30 * squares[-1]))
+    return found
+
+
+def _problem(U: Matrix) -> _Problem:
+    flipped = len(U) < U.shape[1]
+    L = U.T if flipped else U
+    lengths = np.linalg.norm(L, axis=1)
+    even = L / np.where(lengths > 0, lengths, 1.0)[:, None]
+    squares = np.linalg.eigvalsh(even.T @ even)
+    if squares[0] > _SURE * squares[-1]:
+        return _Problem(L, None, flipped)
+    Q = row_space(even)
+    return _Problem(L, None, flipped) if len(Q) == L.shape[1] else _Problem(L @ Q.T, Q, flipped)
+
+
+def _fixed_point(
+    problem: _Problem,
+    gap: float,
+    max_steps: int,
+    *,
+    start: tuple[Matrix, Matrix] | None = None,
+    total: bool = False,
+) -> Strategy:
+    """Return the best mechanism met on the way and the best bound; with `total`, lambda is one and stays.
+
+    A step multiplies lambda by the variances and mu by the profile, to a power. Of the last steps, in logarithms, that
+    combination is taken which would have moved least (Anderson's acceleration); where it lowers the bound it is undone.
+    """
+    lam, mu = _first(problem, start)
+    lam = np.ones(len(lam)) if total else lam
+    memory: list[tuple[Matrix, Matrix]] = []
+    best = top = problem.at(lam, mu)
+    cost, bound = np.inf, 0.0
+    point = best
     for _ in range(max_steps):
-        K, variances, bound = _step(U, lam, mu, rank)
-        profile = ((K @ U) ** 2).sum(axis=0)
-        worst = float(variances.max())
-        cost = float(profile.max()) * worst
-        if cost < best.cost:
-            best = Strategy(K * np.sqrt(worst), cost, best.bound)
-        best = Strategy(best.K, best.cost, max(best.bound, bound))
-        if best.cost <= best.bound * (1 + gap):
+        spent = float(point.profile.max()) * float(point.variances.sum() if total else point.variances.max())
+        if spent < cost:
+            cost, best = spent, point
+        if point.bound > bound:
+            bound, top = point.bound, point
+        elif point.bound < bound * (1 - _DROP):
+            memory, point = [], top
+        if cost <= bound * (1 + gap):
             break
-        lam, mu = _spread(lam * variances**1.5), _spread(mu * profile**1.5)
-    return best
+        point = problem.at(*_next(point, memory, total=total))
+    K = problem.mixing(best)
+    K *= np.sqrt(1 / best.profile.max() if total else best.variances.max())
+    prices = top.lam * top.variances
+    return Strategy(K, cost, bound, prices / prices.sum(), top.mu * top.profile / float(top.singular.sum()))
+
+
+def _first(problem: _Problem, start: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
+    if start is not None:
+        return _spread(start[0]), _spread(start[1])
+    a = _spread(np.linalg.norm(problem.L, axis=1))
+    columns = problem.L if problem.Q is None else problem.L @ problem.Q
+    b = _spread(np.linalg.norm(columns, axis=0))
+    return (b, a) if problem.flipped else (a, b)
+
+
+def _next(point: _Point, memory: list[tuple[Matrix, Matrix]], *, total: bool) -> tuple[Matrix, Matrix]:
+    """Return the next multipliers, and remember the point and the plain step from it."""
+    middle = np.log(point.singular.sum())
+    place = np.log(np.concatenate([point.lam, point.mu]))
+    step = _POWER * (np.log(np.concatenate([point.variances, point.profile])) - middle)
+    if total:
+        step[: len(point.lam)] = 0.0
+    memory.append((place, step))
+    del memory[: -_MEMORY - 1]
+    target = place + step
+    if len(memory) > 1:
+        weight = np.exp(place / 2)
+        places, steps = (np.diff(np.array(kind), axis=0) for kind in zip(*memory, strict=True))
+        mix = np.linalg.lstsq((steps * weight).T, step * weight, rcond=1e-4)[0]
+        target -= np.clip(mix @ (places + steps), -_LEAP, _LEAP)
+    lam, mu = np.exp(target[: len(point.lam)]), np.exp(target[len(point.lam) :])
+    return (point.lam if total else _spread(lam)), _spread(mu)
 
 
 def _spread(weights: Matrix) -> Matrix:
     """Return the weights as a point of the simplex, none of them below the floor."""
     floored: Matrix = np.maximum(weights / weights.sum(), _FLOOR)
     return floored / float(floored.sum())
-
-
-def _step(U: Matrix, lam: Matrix, mu: Matrix, rank: int) -> tuple[Matrix, Matrix, float]:
-    A = np.sqrt(lam)[:, None] * U * np.sqrt(mu)
-    squares, vectors = np.linalg.eigh(A @ A.T)
-    singular, Q = np.sqrt(np.maximum(squares[-rank:], np.finfo(float).tiny)), vectors[:, -rank:]
-    K = (Q / np.sqrt(singular)).T * np.sqrt(lam)
-    variances = np.einsum("jr,r,jr->j", Q, singular, Q) / lam
-    return K, variances, float(singular.sum()) ** 2
