@@ -211,6 +211,13 @@ class Session:
                     return self._explained(query)
         raise Forbidden("only a SELECT can be explained", hint="for example: SELECT count(*) FROM …")
 
+    def price(self, planned: functions.Planned) -> functions.Priced:
+        """Return what a planned call would cost; spend nothing."""
+        nothing = statement.read("SELECT 1")
+        assert isinstance(nothing, statement.Query)
+        with self._lock, self.gate.prepared(nothing) as ready:
+            return self._priced(ready, planned)
+
     def describe(self, sql: str, parameters: Parameters = None) -> tuple[OutputColumn, ...]:
         """Return the columns that a statement would give back; spend nothing."""
         with self._lock:

@@ -1,4 +1,4 @@
-"""The tables of the schema noisegate: budget, accounts, releases, queries and domains, as they are now."""
+"""The tables of the schema noisegate: budget, accounts, releases, queries, rounds and domains, as they are now."""
 
 from __future__ import annotations
 
@@ -58,6 +58,17 @@ TYPES: dict[str, dict[str, str]] = {
         "rho": "DOUBLE",
         "asked": "VARCHAR",
     },
+    "noisegate.rounds": {
+        "round": "VARCHAR",
+        "query": "BIGINT",
+        "analyst": "VARCHAR",
+        "sql": "VARCHAR",
+        "error": "VARCHAR",
+        "confidence": "DOUBLE",
+        "state": "VARCHAR",
+        "release": "BIGINT",
+        "enlisted": "VARCHAR",
+    },
     "noisegate.domains": {
         "table": "VARCHAR",
         "column": "VARCHAR",
@@ -84,10 +95,12 @@ def create(name: str, rows: Sequence[Row], types: Mapping[str, str], bench: Work
 
 
 def _array(values: list[Any], kind: str) -> np.ndarray[Any, Any]:
+    missing = [value is None for value in values]
     if kind == "DOUBLE":
-        missing = [value is None for value in values]
         return np.ma.array([0.0 if value is None else float(value) for value in values], mask=missing, dtype=float)
-    return np.array(values, dtype={"BIGINT": np.int64, "BOOLEAN": bool}.get(kind, object))
+    if kind == "BIGINT":
+        return np.ma.array([0 if value is None else value for value in values], mask=missing, dtype=np.int64)
+    return np.array(values, dtype={"BOOLEAN": bool}.get(kind, object))
 
 
 def populations(gate: Gate) -> list[str]:
@@ -153,10 +166,17 @@ def _domains(gate: Gate) -> Iterator[Row]:
                 )
 
 
+def _rounds(gate: Gate) -> Iterator[Row]:
+    from planner import rounds  # here, since rounds are planned by what makes these tables
+
+    yield from rounds.table_rows(gate)
+
+
 MAKERS: dict[str, Callable[[Gate], Iterator[Row]]] = {
     "budget": _budget,
     "accounts": _accounts,
     "releases": _releases,
     "queries": _queries,
+    "rounds": _rounds,
     "domains": _domains,
 }

@@ -236,6 +236,33 @@ class Workshop:
         return self._tables[table].population
 
 
+def separately(plans: Mapping[str, Together]) -> tuple[list[Payable], dict[str, str]]:
+    """Return everybody's own tasks, each a release of its own, and who pays for it."""
+    tasks: dict[str, Payable] = {}
+    payers: dict[str, str] = {}
+    for name, plan in plans.items():
+        for task in plan.tasks:
+            own = replace(task, payer=name) if isinstance(task, Joint) else task
+            tasks[own.key] = own
+            payers.setdefault(own.key, name)
+    return list(tasks.values()), payers
+
+
+def identity(known: Known, W: Floats, c: Floats) -> Join:
+    """Return one row for every cell, all alike, with which each row of W is known with variance at most c_j."""
+    cells = np.eye(W.shape[1])
+    if W.shape[1] > MAX_DENSE:
+        raise TooLarge(f"{W.shape[1]:,} cells are too many for the mechanism identity", hint="use another mechanism")
+    low, high = 0.0, float(((W**2).sum(axis=1) / c).max())
+    if (known.variances(W) <= c * MET).all():
+        return Join(W[:0], 0.0, 0.0, np.zeros(len(W)))
+    while high - low > 1e-6 * high:
+        middle = (low + high) / 2
+        enough = known.with_rows(np.sqrt(middle) * cells, np.zeros(len(cells))).variances(W) <= c
+        low, high = (low, middle) if enough.all() else (middle, high)
+    return Join(np.sqrt(high) * cells, high, 0.0, np.zeros(len(W)))
+
+
 def _is_shared(task: Task) -> bool:
     return isinstance(task, MarginalTask) or (isinstance(task, LinearTask) and task.recall is not None)
 
@@ -282,7 +309,7 @@ class _Joining:
         rho = float(total([Charge(populations[t.table], t.table, t.cost) for t in self.tasks.values() if t.cost]))
         savings = tuple(float(part) for part in self.savings / rho) if rho else (0.0,) * len(self.queries)
         bounds = list(self.bounds.values())
-        bound = None if None in bounds else sum(found for found in bounds if found is not None)
+        bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
         errors = tuple(self._error(i) for i in range(len(self.queries)))
         return Together(tuple(self.tasks.values()), populations, bound, errors, savings, tuple(sorted(self.releases)))
 
