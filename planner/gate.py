@@ -24,7 +24,7 @@ from planner import answer, choose, explain, functions, rounds, statement, syste
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
+from planner.errors import BadValue, Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
@@ -127,6 +127,23 @@ class Gate:
         """Return what the whole population and this analyst may spend, in units."""
         accounts = {name: to_units_down(self.cap * found.share) for name, found in self.policy.analysts.items()}
         return Caps(to_units_down(self.cap), accounts[analyst], accounts)
+
+    def move(self, share: str, *, source: str, target: str) -> None:
+        """Move a part of the budget from one analyst's account to another's, durably; the sum stays what it was."""
+        try:
+            amount = Fraction(share)
+        except (ValueError, ZeroDivisionError):
+            amount = Fraction(0)
+        if not 0 < amount <= 1:
+            raise BadValue(f"a share lies between 0 and 1, got {share}", hint="for example: --move 0.1 ann bob")
+        for name in (source, target):
+            if name not in self.policy.analysts:
+                raise UnknownAnalyst(
+                    f"there is no analyst {name}", hint=f"there are: {', '.join(self.policy.analysts)}"
+                )
+        if source == target:
+            raise BadValue(f"{source} can't move a share to themselves", hint="name two analysts")
+        self.ledger.move(amount, source=source, target=target, caps=self.caps(source))
 
     def refresh(self, table: str) -> int:
         """Start a new version of a table's data: history stays charged and stops being reused."""

@@ -15,7 +15,7 @@ error = 20
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -24,9 +24,12 @@ from pathlib import Path
 from planner import enlisted, rounds
 from planner.enlisted import Enlisted, Wish
 from planner.errors import Mistake, Refusal
-from planner.gate import Gate
+from planner.explain import Explanation
+from planner.functions import written
+from planner.gate import Gate, Session
 from planner.paying import MECHANISMS
 from planner.policy import opened, refusal
+from planner.result import Result
 from planner.rounds import Terms
 from planner.settings import Settings
 from planner.together import Asked
@@ -55,7 +58,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RoundFile:
-    """What a file says, checked by itself; `policy` is absolute."""
+    """What a file says, checked by itself; the policy's path is relative to the file."""
 
     path: Path
     policy: Path
@@ -68,7 +71,7 @@ def load(path: str | Path) -> RoundFile:
     """Return the round in a file, or raise PolicyRefusal with all its mistakes, one line each."""
     file = Path(path)
     root = opened(file)
-    found = _read(root, file.absolute())
+    found = _read(root, file)
     if root.mistakes:
         raise refusal(file, root.mistakes)
     return found
@@ -115,15 +118,16 @@ def _positive(section: Section, key: str) -> Decimal | None:
     return value
 
 
-def asked(gate: Gate, found: RoundFile) -> list[Asked]:
+def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None]) -> list[Asked]:
     """Return the queries compiled and placed, or raise PolicyRefusal with the line of each that can't be."""
     queries, mistakes = [], []
     for number, wanted in enumerate(found.queries):
+        on_query(number, len(found.queries))
         where = f"queries.{wanted.name}"
         try:
             analyst = gate.session(wanted.analyst).analyst
             entry = Enlisted(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
-            queries.append(rounds.asked(gate, entry))
+            queries.append(replace(rounds.asked(gate, entry), label=wanted.name))
         except Refusal as refused:
             hint = f" ({refused.hint})" if refused.hint else ""
             mistakes.append(Mistake(wanted.line, where, f"{refused.message}{hint}"))
@@ -132,7 +136,31 @@ def asked(gate: Gate, found: RoundFile) -> list[Asked]:
     return queries
 
 
-def with_enlisted(gate: Gate, queries: Sequence[Asked]) -> list[Asked]:
+def price(session: Session, found: RoundFile, queries: Sequence[Asked]) -> Explanation:
+    """Return what releasing the round would cost, with what was enlisted in it before; store and spend nothing."""
+    if rounds.released(session.gate, found.round) is not None:
+        return session.explain(_call(found))
+    every = _with_enlisted(session.gate, queries)
+    return session.price(rounds.planned(session, found.round, every, found.terms))
+
+
+def release(session: Session, found: RoundFile, queries: Sequence[Asked], *, on_step: Callable[[str], None]) -> Result:
+    """Enlist the queries and release the round; the same file a second time is free."""
+    if rounds.released(session.gate, found.round) is None:
+        for query in queries:
+            entry = query.entry
+            enlisted.enlist(session.gate.ledger, entry.round, entry.analyst, entry.sql, entry.wish)
+    return session.execute(_call(found), on_step=on_step)
+
+
+def _call(found: RoundFile) -> str:
+    terms = found.terms
+    listed = ", ".join(f"{name} = {float(weight):f}" for name, weight in (terms.weights or {}).items())
+    rho = None if terms.rho is None else float(terms.rho)
+    return written("release", found.round, mechanism=terms.mechanism, rho=rho, weights=listed or None)
+
+
+def _with_enlisted(gate: Gate, queries: Sequence[Asked]) -> list[Asked]:
     """Return the queries of a file with those that were enlisted in the same round before."""
     own = {(query.entry.analyst, query.entry.sql) for query in queries}
     before = enlisted.entries(gate.ledger, queries[0].entry.round) if queries else []

@@ -148,7 +148,7 @@ def asked(gate: Gate, entry: Enlisted) -> Asked:
                 "a query of a round must ask for aggregates of a protected table",
                 hint="what reads no protected table is free at any time",
             )
-        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings)
+        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
 
 
 def _enlist(session: Session, arguments: Arguments) -> Planned:
@@ -461,7 +461,7 @@ def _sensitivities(found: Settled) -> list[str]:
         more, less = entry.wish.scaled(1.1).text, entry.wish.scaled(0.9).text
         saved, dearer = _percent(savings[i]), _percent(savings[i] * (0.9**-2 - 1) / (1 - 1.1**-2))
         text = f"± {entry.wish.text} by {entry.analyst}: ± {more} saves {saved}, ± {less} costs {dearer} more"
-        lines.append(explain.line(f"query {entry.number}", text))
+        lines.append(explain.line(found.queries[i].label[:14], text))
     rest = len(savings) - len(lines)
     if lines and rest:
         lines.append(explain.line("others", f"{explain.number(rest, 'target')} that hardly matter"))

@@ -61,6 +61,7 @@ class Asked:
     compiled: Compiled
     parts: tuple[Prepared, ...]
     settings: Settings
+    label: str = ""
 
     @property
     def answers(self) -> int:

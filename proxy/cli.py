@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from planner import round_file
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
 from planner.gate import Gate, Session
@@ -136,7 +137,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     parser.add_argument("--version", action="version", version=f"noisegate {_version()}")
     commands = parser.add_subparsers(metavar="COMMAND", title="commands")
-    found = [add(commands) for add in (_init, _check, _query, _explain, _serve, _budget, _passwd, _refresh)]
+    found = [add(commands) for add in (_init, _check, _query, _explain, _round, _serve, _budget, _passwd, _refresh)]
     return parser, {command.prog.split()[-1]: command for command in found}
 
 
@@ -225,6 +226,22 @@ def _explain(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPa
     return command
 
 
+def _round(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "round",
+        run_round,
+        about="release the queries of a file together, for less than one by one",
+        example="noisegate round q3.toml --explain",
+        more="The file names the policy, the round, and its queries with their analysts and errors.",
+    )
+    command.add_argument("plan", metavar="PLAN", help="the round as a .toml file")
+    command.add_argument("--analyst", metavar="NAME", help="who releases it; default: the analyst of the first query")
+    command.add_argument("--explain", action="store_true", help="say what it would cost; nothing is stored or spent")
+    _format(command, ("table", "json", "csv"))
+    return command
+
+
 def _serve(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     command = _command(
         commands,
@@ -273,6 +290,12 @@ def _budget(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPar
         example="noisegate budget --format json",
     )
     _policy(command)
+    command.add_argument(
+        "--move",
+        metavar=("SHARE", "FROM", "TO"),
+        nargs=3,
+        help="first move so much of the budget, such as 0.1, from one analyst's account to another's",
+    )
     _format(command, ("table", "json", "csv"))
     return command
 
@@ -427,6 +450,29 @@ def run_explain(arguments: Arguments) -> int:
     return 0
 
 
+def run_round(arguments: Arguments) -> int:
+    """Enlist the queries of a file and release them together, or say what that would cost."""
+    with Waiting(_stderr(), "reading the file") as waiting:
+        found = round_file.load(arguments.plan)
+        arguments.policy = found.policy
+        with _gate(arguments) as gate:
+            waiting.step("planning")
+            queries = round_file.asked(gate, found, on_query=lambda done, of: waiting.of("checking", done, of))
+            session = gate.session(arguments.analyst or queries[0].entry.analyst)
+            if arguments.explain:
+                price = round_file.price(session, found, queries)
+            else:
+                result = round_file.release(session, found, queries, on_step=waiting.step)
+    if arguments.explain and arguments.format == "json":
+        print(json.dumps(price.as_json(), indent=2))
+    elif arguments.explain:
+        print_lines(_stdout(), price.lines)
+    else:
+        _print(result, arguments, intervals=False)
+        _say(_outcome(result))
+    return 0
+
+
 @contextmanager
 def _session(arguments: Arguments) -> Iterator[tuple[Session, Waiting]]:
     with Waiting(_stderr(), "opening the gate") as waiting, _gate(arguments) as gate:
@@ -482,6 +528,9 @@ ORDER BY population, analyst NULLS FIRST
 def run_budget(arguments: Arguments) -> int:
     """Print the budget of each population and the accounts below it."""
     with _gate(arguments) as gate:
+        if arguments.move:
+            amount, source, target = arguments.move
+            gate.move(amount, source=source, target=target)
         analyst = next(iter(gate.policy.analysts))  # whose session it is makes no difference
         result = gate.session(analyst).execute(BUDGET_SQL)
     if arguments.format != "table":

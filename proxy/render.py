@@ -295,6 +295,11 @@ class Waiting:
         total = None if done is None else len(STEPS)
         self._progress.update(self._task, description=printable(text), total=total, completed=done)
 
+    def of(self, text: str, done: int, total: int) -> None:
+        """Say that so many of a number of things are done."""
+        shown = f"{printable(text)} {done} of {total}"
+        self._progress.update(self._task, description=shown, total=total, completed=done)
+
     def _start(self) -> None:
         with self._lock:
             if not self._over:
