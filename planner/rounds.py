@@ -279,7 +279,7 @@ def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, r
     weights = _checked_weights(gate, queries, terms, releaser)
     deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
     charges = [shop.alone_charges(query) for query in queries]
-    each_alone = total([charge for each in charges for charge in each])
+    each_alone = shop.each_alone(queries)
     if len(weights) == 1 and terms.rho is None and deal.together.rho:
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
@@ -464,7 +464,9 @@ def _sensitivities(found: Settled) -> list[str]:
         lines.append(explain.line(found.queries[i].label[:14], text))
     rest = len(savings) - len(lines)
     if lines and rest:
-        lines.append(explain.line("others", f"{explain.number(rest, 'target')} that hardly matter"))
+        lines.append(
+            explain.line("others", f"{explain.number(rest, 'query').replace('querys', 'queries')} that matter less")
+        )
     return lines
 
 

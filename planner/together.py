@@ -181,11 +181,10 @@ class Workshop:
 
     def alone_charges(self, asked: Asked) -> list[Charge]:
         """Return what the query would be charged by itself."""
-        return [
-            Charge(self._tables[task.table].population, task.table, task.cost)
-            for task in self.alone(asked).paid
-            if task.cost
-        ]
+        return self._charges(self.alone(asked).paid)
+
+    def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
+        return [Charge(self._tables[t.table].population, t.table, t.cost) for t in tasks if t.cost is not None]
 
     def together(self, queries: Sequence[Asked], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
@@ -193,11 +192,15 @@ class Workshop:
         If planning each query by itself is cheaper, it is that.
         """
         found = _Joining(self, queries, scale, solve or even_join).plan()
-        if solve is None and scale == 1.0:
-            apart = _Joining(self, queries, scale, even_join).apart()
-            if apart.rho < found.rho:
-                return replace(apart, bound=found.bound, savings=found.savings)
+        if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
+            apart = {task.key: task for query in queries for task in self.alone(query).paid}
+            return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=found.savings)
         return found
+
+    def each_alone(self, queries: Sequence[Asked]) -> Fraction:
+        """Return what all queries would cost together if each were planned by itself; the same one is paid once."""
+        paid = {task.key: task for query in queries for task in self.alone(query).paid}
+        return total(self._charges(list(paid.values())))
 
     def spending(
         self, queries: Sequence[Asked], rho: Fraction, *, solve: Solver | None = None
@@ -293,14 +296,6 @@ class _Joining:
             self._table(table)
         return self.result()
 
-    def apart(self) -> Together:
-        """Return the plan in which every query is measured as if it were asked alone."""
-        for plan in self.plans:
-            for task in plan.paid:
-                self.tasks[task.key] = task
-                self.releases.update(task.releases)
-        return self.result()
-
     def _tables(self) -> list[str]:
         return list(dict.fromkeys(part.measured.table.name for asked in self.queries for part in asked.parts))
 
@@ -372,7 +367,8 @@ class _Joining:
             return
         scale = table.max_rows_per_unit**2 / 2
         if not any(pending):
-            self._bounded(table.name, found.bound * scale)
+            # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
+            self._bounded(table.name, max(found.bound - 1e-5 * found.multipliers.sum(), 0.0) * scale)
         if task is not None:
             self.tasks[task.key] = task
             self.releases.update(task.releases)
