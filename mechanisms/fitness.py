@@ -248,7 +248,7 @@ class _Problem:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """What multipliers lambda and mu give: singular values of A, T = G Y singular^-1/2, variances (m,), profile (n,)."""
+    """What multipliers give: the singular values of A, T = G Y singular^-1/2, variances (m,) and profile (n,)."""
 
     lam: Matrix
     mu: Matrix
