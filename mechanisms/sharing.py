@@ -14,9 +14,9 @@ What a column norm is depends on the noise, and so does what rows in a bucket ad
 Privacy, whatever the strategies: a cell pays at most the sum over analysts of s_i budget times its norm in A_i. That
 norm is at most one, so a cell pays at most the budget. For Laplace noise since abs(sum u) <= sum abs(u); for Gaussian
 noise since (sum a_i u_i)^2 <= sum a_i^2 sum u_i^2 (Cauchy and Schwarz), where the a_i^2 sum to one. Neither needs the
-rows in a bucket to be parallel. The noise always has scale one and never follows the norm that was reached. In the paper
-it does, and for that Lemma 3 needs strategies all of whose columns have the norm one: `fill` makes them so. Without it,
-what a cell is spared stays in its account.
+rows in a bucket to be parallel. The noise always has scale one and never follows the norm that was reached. In the
+paper it does, and for that Lemma 3 needs strategies all of whose columns have the norm one: `fill` makes them so.
+Without it, what a cell is spared stays in its account.
 
 Sharing incentive and non-interference, at tolerance 0: with one more analyst rows get longer or are added, and neither
 makes a least-squares answer worse (Lemmas 4 and 5). Nothing here draws noise or sees data.

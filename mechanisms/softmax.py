@@ -151,7 +151,10 @@ def _newton_direction(now: SoftMaxima, steps: int) -> Matrix:
     found, P, square = np.zeros_like(residual), residual, float((residual**2).sum())
     for _ in range(steps):
         curved = now.curvature(P)
-        size = square / float((P * curved).sum())
+        bend = float((P * curved).sum())
+        if bend <= 0:  # rounding: F is convex
+            break
+        size = square / bend
         found, residual = found + size * P, residual - size * curved
         square, before = float((residual**2).sum()), square
         if square <= _RESIDUAL:
