@@ -148,13 +148,13 @@ def least_total(W: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Strate
     >>> round(least_total(np.eye(3)).cost, 2)
     3.0
     """
-    columns = undominated(W.T)
-    if not len(columns):
+    rows, columns = np.flatnonzero(W.any(axis=1)), undominated(W.T)
+    if not len(rows):
         raise ValueError(f"W must not be zero, got shape {W.shape}")
-    found = _fixed_point(_problem(W[:, columns]), gap, max_steps, total=True)
-    weights = np.zeros(W.shape[1])
-    weights[columns] = found.weights
-    return Strategy(found.K, found.cost, found.bound, found.prices, weights)
+    found = _fixed_point(_problem(W[np.ix_(rows, columns)]), gap, max_steps, total=True)
+    K, prices, weights = np.zeros((len(found.K), len(W))), np.zeros(len(W)), np.zeros(W.shape[1])
+    K[:, rows], prices[rows], weights[columns] = found.K, found.prices, found.weights
+    return Strategy(K, found.cost, found.bound, prices, weights)
 
 
 def _blocks(U: Matrix, rows: Indices, columns: Indices) -> list[tuple[Indices, Indices]]:
@@ -248,7 +248,7 @@ class _Problem:
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """What multipliers lambda and mu give: singular values of A, T = G Y singular^-1/2, variances (m,), profile (n,)."""
+    """What multipliers give: the singular values of A, T = G Y singular^-1/2, variances (m,) and profile (n,)."""
 
     lam: Matrix
     mu: Matrix
