@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms import helmert
+from mechanisms import helmert, sharing
 from mechanisms.even import even_join
 from mechanisms.join import Join
 from mechanisms.known import Known
@@ -45,6 +45,9 @@ MAX_ROWS = 512
 
 MAX_DENSE = 1024
 """Largest chart on which questions about whole marginals are planned as rows; beyond, part by part."""
+
+MAX_SHARED = 512
+"""Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -227,6 +230,16 @@ class Workshop:
             raise TooLarge("so little budget can't be spent on the grid of the noise", hint="name a larger rho")
         return best
 
+    def shared(
+        self, queries: Sequence[Asked], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
+    ) -> Together | None:
+        """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
+        they asked for; None if the queries are not one small problem of counts and sums.
+        """
+        found = _Joining(self, queries, 1.0, even_join)
+        tasks = found.shared(mechanism, rho, weights)
+        return None if tasks is None else self.having(queries, tasks)
+
     def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
         found = _Joining(self, queries, 1.0, even_join)
@@ -395,6 +408,35 @@ class _Joining:
             if (after.known.variances(W) <= targets * MET).all():
                 return found, task, after
         return None, None, recall
+
+    def shared(self, mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]) -> list[Payable] | None:
+        """Return the release by which a mechanism shares rho among the analysts; None if it is no small problem."""
+        (table, *others), group = self._tables(), list[_Linear]()
+        for i, part, task in self._questions(table):
+            if not isinstance(task, LinearTask) or task.recall is None:
+                return None
+            planner = self.shop.planner(self.settings[i])
+            targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
+            group.append(_Linear(i, task.question, part, targets))
+        if others or _points([one.question for one in group]) > MAX_SHARED:
+            return None
+        planner = self.shop.planner(self.settings[0])
+        version = planner.version(table)
+        recall = planner.histories[table].recall(union([one.question for one in group]), version=version)
+        assert recall is not None
+        analysts = []
+        for name, weight in weights.items():
+            own = [one for one in group if self.queries[one.query].entry.analyst == name]
+            W = np.vstack([_rows(recall.chart, one.question) / np.sqrt(one.targets)[:, None] for one in own])
+            analysts.append(sharing.Analyst(W, float(weight)))
+        budget = 2 * float(rho) / group[0].question.workspace.table.max_rows_per_unit ** 2
+        found = sharing.share(analysts, budget=budget * MARGIN, mechanism=mechanism)
+        basis = recall.known.with_rows(
+            np.vstack([one.W for one in analysts]), np.zeros(sum(len(one.W) for one in analysts))
+        ).basis
+        rows = found.rows if basis is None else found.rows @ basis.T @ basis
+        made = self._joint(recall, rows, group, version)
+        return [made] if made.cost.highest <= to_units_down(rho) else None
 
     def _rows(self, recall: Recall, W: Floats, aims: Floats) -> Join | None:
         try:
