@@ -18,6 +18,9 @@ from mechanisms.linear import Matrix
 _FEW = 128
 """Up to so many rows the weights of cells are adjusted; beyond, each round would take seconds."""
 
+_LARGE = 512
+"""With more than so many directions known, the weights of cells are not adjusted, either."""
+
 _MET = 1 + 1e-9
 
 
@@ -49,7 +52,9 @@ def _solved(known: Known, W: Matrix, c: Matrix, gap: float, max_rounds: int) -> 
     if not (known.with_rows(beyond, np.zeros(len(beyond))).variances(W) <= c * _MET).all():
         beyond = fresh.K @ W
     cost = float((beyond**2).sum(axis=0).max(initial=0.0))
-    found = join_to_least_cost(known, W, c, gap=gap, max_rounds=max_rounds if len(W) <= _FEW else 1)
+    if len(W) > _FEW or known.rank > _LARGE:
+        return Join(beyond, cost, 0.0, fresh.prices * cost)
+    found = join_to_least_cost(known, W, c, gap=gap, max_rounds=max_rounds)
     if found.cost <= cost:
         return found
     return Join(beyond, cost, min(found.bound, cost), fresh.prices * cost)

@@ -171,7 +171,9 @@ class Workshop:
         found = _Joining(self, queries, scale, solve or even_join).plan()
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
-            return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=found.savings)
+            prices = [float(total(self.alone_charges(query))) for query in queries]
+            savings = tuple((1 - 1.1**-2) * price / sum(prices) for price in prices)
+            return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 
     def each_alone(self, queries: Sequence[Asked]) -> Fraction:
@@ -311,9 +313,12 @@ class _Joining:
                 self.tasks[task.key] = task
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         rows, more = sized(joint, whole)
+        large = points([one.question for one in rows]) > MAX_SHARED
+        for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
+            self._solved(several)
         for group in alike(more):
             self._marginals(group)
-        for several in fitting(rows):
+        for several in () if large else fitting(rows):
             self._solved(several)
         for one in joint:
             self._topped_up(one)
@@ -352,8 +357,10 @@ class _Joining:
         found, task, after = self._missing(recall, W, targets, group, version)
         if found is None:
             return
-        scale = table.max_rows_per_unit**2 / 2
-        if not any(pending):
+        scale, whole = table.max_rows_per_unit**2 / 2, history.fits(recall.chart, version)
+        if not whole:
+            self.bounds[table.name] = None  # what was left out might have helped
+        elif not any(pending):
             # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
             self._bounded(table.name, max(found.bound - 1e-5 * found.multipliers.sum(), 0.0) * scale)
         if task is not None:
@@ -362,7 +369,7 @@ class _Joining:
         starts = np.cumsum([0, *(len(one.targets) for one in group)])
         for one, start, end in zip(group, starts, starts[1:], strict=False):
             self.savings[one.query] += float(found.multipliers[start:end].sum()) * scale * (1 - 1.1**-2)
-        if all(recall.chart.fits(each) for each in (*history.found(version).evidence, *pending[0])):
+        if whole and all(recall.chart.fits(each) for each in pending[0]):
             # Then everybody will look at this chart, and know what is known here.
             for one in group:
                 self.after[one.question.digest] = replace(after, W=_rows(after.chart, one.question))
