@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
-from scipy.optimize import minimize_scalar
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -34,11 +33,14 @@ _OUTSIDE = 1e-6
 _MEMORY = 6
 """So many earlier steps are looked at to find a better one."""
 
+_RIDGE = 1e-8
+"""Earlier steps that are alike up to the root of this count as one."""
+
 _LEAP = 2.0
 """By how much, as a logarithm, the better step may differ from the plain one."""
 
-_NEAR = 0.9999
-"""If so much of the largest variance is no better a scale than all of it, no smaller scale is: the cost is convex."""
+_GRID, _LEVELS = 33, 3
+"""The best scale is looked for on a grid, then on a finer one around what was best."""
 
 _DROP = 1e-3
 """A step that lowers the bound by more than this fraction is undone."""
@@ -164,6 +166,8 @@ def least_total(W: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Strate
 def _blocks(U: Matrix, rows: Indices, columns: Indices) -> list[tuple[Indices, Indices]]:
     """Return rows and columns that have to do with each other: what others need costs them nothing."""
     at = np.nonzero(U[np.ix_(rows, columns)])
+    if len(at[0]) == len(rows) * len(columns):
+        return [(rows, columns)]
     count = len(rows) + len(columns)
     graph = coo_array((np.ones(len(at[0]), dtype=bool), (at[0], len(rows) + at[1])), shape=(count, count))
     number, label = connected_components(graph, directed=False)
@@ -248,15 +252,15 @@ class _Problem:
         ratio, on which such a row's variance depends, is the last to come right. The cost is convex in the scale.
         """
 
-        def at(scale: float) -> float:
-            return float((scale * point.profile + np.maximum(1 - scale / point.variances, 0) @ self.squares).max())
-
         worst = float(point.variances.max())
-        if at(_NEAR * worst) >= at(worst):
-            return at(worst), worst, np.zeros(len(point.variances))
-        scale = float(minimize_scalar(at, bounds=(0, worst), method="bounded", options={"xatol": 1e-6 * worst}).x)
-        scale = min(scale, worst, key=at)
-        return at(scale), scale, np.maximum(1 - scale / point.variances, 0)
+        low, high = 0.0, worst
+        for _ in range(_LEVELS):
+            scales = np.linspace(low, high, _GRID)
+            more = np.maximum(1 - scales[:, None] / point.variances, 0)
+            costs = (scales[:, None] * point.profile + more @ self.squares).max(axis=1)
+            at = len(costs) - 1 - int(np.argmin(costs[::-1]))
+            low, high = scales[max(at - 1, 0)], scales[min(at + 1, _GRID - 1)]
+        return float(costs[at]), float(scales[at]), more[at]
 
     def mixing(self, point: _Point, scale: float, more: Matrix) -> Matrix:
         """Return K for the mechanism K = R^-1/2 diag(sqrt lambda), scaled, and with more of some rows.
@@ -409,7 +413,10 @@ class _Memory:
             return step
         weight = np.exp(place / 2)
         places, steps = (np.diff(np.array(kind), axis=0) for kind in zip(*self.seen, strict=True))
-        mix = np.linalg.lstsq((steps * weight).T, step * weight, rcond=1e-4)[0]
+        weighted = steps * weight
+        gram = weighted @ weighted.T
+        gram[np.diag_indices_from(gram)] += _RIDGE * gram.trace()
+        mix = np.linalg.solve(gram, weighted @ (step * weight))
         return np.asarray(step - np.clip(mix @ (places + steps), -_LEAP, _LEAP))
 
 
