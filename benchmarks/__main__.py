@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import platform
 
-from benchmarks import cube, dashboard, ladder, ledger, marginals, planning, query, sampling, verify, wire
-from benchmarks.papers import common_mechanism, dp_pqd
+from benchmarks import (
+    cube,
+    dashboard,
+    fitness,
+    ladder,
+    ledger,
+    marginals,
+    planning,
+    query,
+    rounds,
+    sampling,
+    verify,
+    wire,
+)
+from benchmarks.papers import common_mechanism, dp_pqd, fitness_for_use, multi_analyst
 
 if __name__ == "__main__":
     print(f"{platform.machine()}, Python {platform.python_version()}, {platform.system()}")
-    modules = (
-        sampling,
-        ledger,
-        query,
-        ladder,
-        dashboard,
-        planning,
-        marginals,
-        cube,
-        verify,
-        common_mechanism,
-        dp_pqd,
-        wire,
-    )
-    for module in modules:
+    ours = (sampling, ledger, query, ladder, dashboard, planning, marginals, cube, fitness, rounds, verify, wire)
+    papers = (common_mechanism, dp_pqd, fitness_for_use, multi_analyst)
+    for module in ours + papers:
         print(f"\n{(module.__doc__ or '').splitlines()[0]}")
         module.main()

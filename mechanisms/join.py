@@ -15,7 +15,7 @@ for one s of the right size (Taylor).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -39,6 +39,9 @@ _SPARE = 1e-6
 _FAINT = 1e-7
 """Of what is needed, this much counts as known about directions that nothing is known about."""
 
+_POWER = 1.6
+"""How far the weights of cells follow what cells pay, in one round."""
+
 _ROUNDING = 1e-12
 """Of what is known best, this much counts as known about every direction; both are made up for at the end."""
 
@@ -47,12 +50,14 @@ _ROUNDING = 1e-12
 class Join:
     """New standardised rows to release, shape (r, d), which meet all targets together with what is known.
 
-    `cost` is their price, <M, rows^T rows>; no rows that meet the targets are cheaper than `bound`.
+    `cost` is their price, <M, rows^T rows>; no rows that meet the targets are cheaper than `bound`. If target j were
+    larger by a small part p of it, about p * multipliers[j] would be saved, shape (m,).
     """
 
     rows: Matrix
     cost: float
     bound: float
+    multipliers: Matrix = field(default_factory=lambda: np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,16 +142,63 @@ def join_to_targets(
     """
     if not (c > 0).all():
         raise ValueError(f"target variances must be positive, got {np.sum(c <= 0)} that are not")
-    V, variances = _open(known, W, c)
+    V, variances, asked = _open(known, W, c)
+    multipliers = np.zeros(len(W))
     if not len(V):
-        return Join(V, 0.0, 0.0)
+        return Join(V, 0.0, 0.0, multipliers)
     price = _Price(np.ones(known.cells) if weights is None else weights, prior)
     small = _problem(known, V, variances, price)
     steps = max_steps if len(V) <= _MANY else max(4, 20 * _MANY // len(V))
     X, U = cheapest(small.V, small.D, gap=gap, max_steps=steps)
     rows = _sufficient(known, small, X, V)
     cost = float((price.half(rows) ** 2).sum())
-    return Join(rows, cost, min(cost, _bound(known, small, U, price)))
+    multipliers[asked] = np.maximum((small.V * U).sum(axis=1), 0.0) ** 2
+    return Join(rows, cost, min(cost, _bound(known, small, U, price)), multipliers)
+
+
+def join_to_least_cost(
+    known: Known,
+    W: Matrix,
+    c: Matrix,
+    *,
+    paid: Matrix | None = None,
+    gap: float = 0.01,
+    max_rounds: int = 40,
+) -> Join:
+    """Return rows to release so that each row of W is known with variance at most c_j and the dearest cell pays least.
+
+    The cost is max_i (paid_i + sum_r rows_ri^2). With paid = known.profile that is the least max diag(C + R): the
+    batch is planned with C + R >= C as a condition, not planned afresh and then joined. For weights mu of the cells, of
+    sum one, the least sum_i mu_i (paid_i + R_ii) is below all that the dearest cell can pay; `join_to_targets` finds
+    it, and cells that pay more than others gain weight until the two meet. Every solution on the way counts, with its
+    bound.
+
+    Args:
+        known: what was released so far.
+        W: queries, shape (m, d).
+        c: largest variances, shape (m,), positive.
+        paid: what a record in each cell has paid already, shape (d,). Default: nothing.
+        max_rounds: how often weights are changed at most.
+    """
+    before = np.zeros(known.cells) if paid is None else paid
+    weights = np.full(known.cells, 1 / known.cells)
+    rows, cost, bound, power = np.zeros((0, known.cells)), np.inf, 0.0, _POWER
+    multipliers = np.zeros(len(W))
+    for _ in range(max_rounds):
+        found = join_to_targets(known, W, c, weights=weights, gap=gap / 4, max_steps=120)
+        profile = before + (found.rows**2).sum(axis=0)
+        top = float(profile.max())
+        if top < cost:
+            rows, cost, multipliers = found.rows, top, found.multipliers
+        else:
+            power = max(power / 2, 0.25)
+        bound = max(bound, found.bound + float(weights @ before))
+        if cost <= bound * (1 + gap) or top <= 0:
+            break
+        weights = weights * (profile / top) ** power
+        weights = np.maximum(weights / weights.sum(), _FAINT / known.cells)
+        weights /= weights.sum()
+    return Join(rows, cost, min(cost, bound), multipliers)
 
 
 def _positive_rows(D: Matrix) -> Matrix:
@@ -166,13 +218,13 @@ def _axis_gram(size: int, is_ordered: bool) -> Matrix:
     return gram
 
 
-def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix]:
-    """Return the distinct rows that are not known well enough, scaled to targets of one, and their variances."""
+def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix, list[int]]:
+    """Return the distinct rows that are not known well enough, scaled to targets of one, their variances and places."""
     ratios = known.variances(W) / c
     wanted = np.flatnonzero((ratios > 1 + _SLACK) & W.any(axis=1))
     by_target = wanted[np.argsort(-c[wanted], kind="stable")]
     distinct = list({W[j].tobytes(): j for j in by_target}.values())
-    return W[distinct] / np.sqrt(c[distinct])[:, None], ratios[distinct]
+    return W[distinct] / np.sqrt(c[distinct])[:, None], ratios[distinct], distinct
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
 
-from planner.costs import UNIT_BITS, Cost, Spending
+from planner.costs import PARTS, UNIT_BITS, Cost, Spending
 from planner.errors import BudgetExceeded
 
-GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled"})
-"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds; a choice and a settled decision are
-made from such ones."""
+GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled", "round"})
+"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds. A choice, a settled decision and the
+record of a round are made from such ones."""
+
+
+def joint_account(parts: Mapping[str, int]) -> str:
+    """Return the text that stands for several analysts who pay together, each so many 2^-20ths: all of it, or more.
+
+    >>> payers(joint_account({"ann": PARTS // 4, "bob": 3 * PARTS // 4})) == {"ann": 2**18, "bob": 3 * 2**18}
+    True
+    """
+    if sum(parts.values()) < PARTS or any(not 0 <= part <= PARTS for part in parts.values()):
+        raise ValueError("the parts that analysts pay must cover the cost")
+    paying = {name: part for name, part in parts.items() if part}
+    return next(iter(paying)) if list(paying.values()) == [PARTS] else json.dumps(paying, ensure_ascii=False)
+
+
+def payers(analyst: str) -> dict[str, int]:
+    """Return who pays for a release, each in 2^-20ths of its cost; the policy has no analyst whose name is a brace."""
+    return (
+        {name: int(part) for name, part in json.loads(analyst).items()} if analyst.startswith("{") else {analyst: PARTS}
+    )
+
+
+def shown_payers(analyst: str) -> str:
+    """Return who paid for a release, for people.
+
+    >>> shown_payers("ann"), shown_payers(joint_account({"ann": PARTS // 4, "bob": 3 * PARTS // 4}))
+    ('ann', 'ann 25 %, bob 75 %')
+    """
+    found = payers(analyst)
+    return (
+        ", ".join(f"{name} {part / PARTS:.0%}".replace("%", " %") for name, part in found.items())
+        if found.keys() - {analyst}
+        else analyst
+    )
 
 
 @dataclass(frozen=True)
@@ -23,6 +59,7 @@ class Draft:
         key: SHA-256 in hex; one key never gets a second draw.
         question: SHA-256 in hex of the question, whatever its accuracy.
         version: version of the table's data that was read.
+        analyst: who pays for it; `joint_account` if several do.
         body: what is released, encoded; the ledger does not look inside.
     """
 
@@ -50,19 +87,21 @@ class Release(Draft):
 
 @dataclass(frozen=True)
 class Charge:
-    """One more cost on the cells of a table."""
+    """One more cost on the cells of a table; `analyst` says who pays, where that is not who asks."""
 
     population: str
     table: str
     cost: Cost
+    analyst: str = ""
 
 
 @dataclass(frozen=True)
 class Caps:
-    """What may be spent, in units: by all analysts on one population, and by one of them."""
+    """What may be spent, in units: by all analysts on one population, and by one of them; `accounts` has others."""
 
     population: int
     account: int
+    accounts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -75,14 +114,34 @@ class Quote:
     after: int
     account_spent: int
     account_after: int
+    moved: Fraction = Fraction(0)
+    """The part of the budget that was moved to the analyst's account since the policy was written, or from it."""
+
+    def account_cap(self, caps: Caps) -> int:
+        """Return what the analyst may spend, in units: rounded down, so that accounts never add up to more."""
+        return caps.accounts.get(self.analyst, caps.account) + math.floor(self.moved * caps.population)
 
     def check(self, caps: Caps) -> None:
         """Raise BudgetExceeded if a cap would be passed."""
+        cap = self.account_cap(caps)
         if self.after > caps.population:
             raise _exceeded(self.after - self.spent, caps.population - self.spent, f"the budget of {self.population}")
-        if self.account_after > caps.account:
-            asked, left = self.account_after - self.account_spent, caps.account - self.account_spent
+        if self.account_after > cap:
+            asked, left = self.account_after - self.account_spent, cap - self.account_spent
             raise _exceeded(asked, left, f"the account of {self.analyst}")
+
+    def check_left(self, caps: Caps, share: Fraction) -> None:
+        """Raise BudgetExceeded if the account has spent more than it may after a share was moved from it."""
+        cap = self.account_cap(caps)
+        if self.account_spent > cap or cap < 0:
+            left = (
+                Fraction(max(cap - self.account_spent, -math.floor(share * caps.population)), caps.population) + share
+            )
+            raise BudgetExceeded(
+                f"{float(share):.4g} of the budget can't be moved: the account of {self.analyst} "
+                f"has {max(float(left), 0.0):.4g} left",
+                hint="nothing was moved; move what was not spent",
+            )
 
 
 def _exceeded(asked: int, left: int, of: str) -> BudgetExceeded:
@@ -118,24 +177,26 @@ class View:
     kinds: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def charged(self, charges: Sequence[Charge], *, analyst: str) -> View:
-        """Return the view after more charges."""
+        """Return the view after more charges, which the analyst pays who asks, or who a charge names."""
         view = self
         for charge in charges:
-            view = view._charged(charge, analyst)
+            view = view._charged(charge, charge.analyst or analyst)
         return view
 
     def _charged(self, charge: Charge, analyst: str) -> View:
-        population, table, account = charge.population, charge.table, (charge.population, analyst)
-        everyone, own = self.populations.get(population, {}), self.accounts.get(account, {})
-        spending, own_spending = everyone.get(table, NOTHING), own.get(table, NOTHING)
+        population, table, accounts = charge.population, charge.table, dict(self.accounts)
+        everyone = self.populations.get(population, {})
+        spending = everyone.get(table, NOTHING)
         after = spending.plus(charge.cost)
-        # While one analyst alone has asked, both are the same object, and the dearest cell is sought once.
-        own_after = after if own_spending is spending else own_spending.plus(charge.cost)
-        return replace(
-            self,
-            populations={**self.populations, population: {**everyone, table: after}},
-            accounts={**self.accounts, account: {**own, table: own_after}},
-        )
+        for payer, part in payers(analyst).items():
+            own = accounts.get((population, payer), {})
+            own_spending = own.get(table, NOTHING)
+            # While one analyst alone has asked, both are the same object, and the dearest cell is sought once.
+            same = own_spending is spending and part == PARTS
+            own_after = after if same else own_spending.plus(charge.cost.part(part))
+            accounts[population, payer] = {**own, table: own_after}
+        populations = {**self.populations, population: {**everyone, table: after}}
+        return replace(self, populations=populations, accounts=accounts)
 
     def stored(self, release: Release, row_hash: str) -> View:
         """Return the view after a charged release was written."""

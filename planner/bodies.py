@@ -34,11 +34,15 @@ def decode(body: bytes) -> dict[str, Any]:
     return json.loads(zlib.decompress(body))  # type: ignore[no-any-return]
 
 
-def linear(question: Question, found: Measurement, y: list[list[int]]) -> bytes:
-    """Return the stored form of a linear release: y = K E x + noise of deviation 2^bits, for every group."""
+def linear(question: Question, found: Measurement, y: list[list[int]], *, also: Sequence[str] = ()) -> bytes:
+    """Return the stored form of a linear release: y = K E x + noise of deviation 2^bits, for every group.
+
+    `also` are digests of questions that it was released for.
+    """
     columns = question.workspace.table.columns
     return encode(
         {
+            **({"for": list(also)} if also else {}),
             **described(question.workspace),
             "features": question.features,
             "grids": [_fingerprint(columns[column].domain) for column, _ in question.features],
@@ -71,6 +75,11 @@ def read(release: Release, table: Table) -> tuple[Question, Measurement, NDArray
         ("row",) * len(E),
     )  # fmt: skip
     return question, measurement(release), values(release)
+
+
+def questions(release: Release) -> frozenset[str]:
+    """Return the digests of the questions that a linear release names as those it was made for."""
+    return frozenset(decode(release.body).get("for", ()))
 
 
 def marginals(workspace: Workspace, made: Sequence[Rows], y: Sequence[Sequence[int]]) -> bytes:

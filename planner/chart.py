@@ -17,7 +17,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from planner.accounts import Release
-from planner.bodies import read
+from planner.bodies import questions, read
 from planner.linear import Integers, Measurement, Question, corners
 from planner.policy import Table
 from planner.workload import Floats
@@ -52,6 +52,7 @@ class Evidence:
     rows: Floats  # (r, S, Q)
     weight: Floats  # (groups,)
     y: Floats  # (groups, r)
+    also: frozenset[str] = frozenset()  # digests of other questions that it was released for
 
     @cached_property
     def columns(self) -> frozenset[str]:
@@ -64,7 +65,8 @@ def evidence(release: Release, table: Table) -> Evidence | None:
     if found is None or not shareable(found[0]):
         return None
     question, measurement, y = found
-    return replace(made_evidence(question, measurement, y), id=release.id, question=release.question)
+    made = made_evidence(question, measurement, y)
+    return replace(made, id=release.id, question=release.question, also=questions(release))
 
 
 def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Evidence:

@@ -20,6 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNIT_BITS = 50
+PARTS = 2**20
+"""Into so many equal parts a cost is cut when several analysts pay for it."""
+
 LIMIT = 2**20
 """Largest table, in entries, that is formed to find the dearest cell."""
 
@@ -86,6 +89,18 @@ class Cost:
     def highest(self) -> int:
         """The largest value: what the release costs by itself."""
         return int(self.values.max())
+
+    def part(self, parts: int) -> Cost:
+        """Return so many 2^-20ths of the cost, rounded up in every cell: parts that cover the whole cover its cost.
+
+        >>> [int(constant(3).part(PARTS // 2).values), int(constant(2**61 + 1).part(PARTS).values) - 2**61]
+        [2, 1]
+        """
+        if parts == PARTS:
+            return self
+        # values = high 2^20 + low, and high times parts is a whole number of units: nothing overflows.
+        high, low = self.values >> 20, self.values & (PARTS - 1)
+        return replace(self, values=high * parts - (-(low * parts) >> 20))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Cost) and (

@@ -51,6 +51,11 @@ class Explanation:
         return next(found, "free" if self.plan.parts else "exact")
 
     @property
+    def repeatable(self) -> bool:
+        """Return whether the same statement, asked again on the same history by anyone, has the same answer."""
+        return True
+
+    @property
     def confidence(self) -> float:
         return self.settings.confidence
 
@@ -106,7 +111,7 @@ def explanation(plan: Plan, *, settings: Settings, rho: Fraction, quotes: Sequen
         rho_of(caps.population),
         account_before,
         account_after,
-        rho_of(caps.account),
+        rho_of(max(tightest.account_cap(caps), 0) if tightest else caps.account),
         tuple(quotes),
     )
 

@@ -105,6 +105,7 @@ class Planned:
     lines: tuple[str, ...]
     releases: tuple[int, ...]
     run: Callable[[str, Step], Told]
+    keeps: bool = False  # whether it stores something for whoever calls it: then the same call is never answered for it
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,11 @@ class Call:
 
 
 def taken(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
-    """Return the tree with the call in its FROM replaced by a table, and the call; None if there is none."""
+    """Return the tree with the call in its FROM replaced by a table, and the call; None if there is none.
+
+    SELECT noisegate.name(…), with nothing else, is SELECT * FROM noisegate.name(…).
+    """
+    tree = _in_from(tree)
     for dot in tree.find_all(exp.Dot):
         if isinstance(dot.expression, exp.Func) and dot.this.name.lower() == SCHEMA:
             name = _name(dot.expression)
@@ -188,6 +193,22 @@ def taken(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query
         first.set("alias", exp.TableAlias(this=exp.to_identifier(call.function.name), columns=columns))
     first.set("this", exp.to_identifier(RESULT))
     return tree, call
+
+
+def _in_from(tree: exp.Query) -> exp.Query:
+    """Return a SELECT of nothing but a call with the call in its FROM; any other tree as it is."""
+    others = {name for name, value in tree.args.items() if value} - {"kind", "expressions"}
+    if not isinstance(tree, exp.Select) or others or len(tree.selects) != 1:
+        return tree
+    (only,) = tree.selects
+    dot = only.unalias()
+    if not (isinstance(dot, exp.Dot) and isinstance(dot.expression, exp.Func) and dot.this.name.lower() == SCHEMA):
+        return tree
+    table = exp.Table(this=dot.expression.copy(), db=exp.to_identifier(SCHEMA))
+    table.meta.update(dot.this.meta)
+    if only is not dot:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(only.alias)))
+    return exp.select("*").from_(table)
 
 
 def _calls(tree: exp.Query) -> Iterator[exp.Table]:
@@ -358,6 +379,11 @@ class Priced(Explanation):
         return {}
 
     @property
+    def repeatable(self) -> bool:
+        assert self.planned is not None
+        return not self.planned.keeps
+
+    @property
     def releases(self) -> tuple[int, ...]:
         assert self.planned is not None
         return self.planned.releases
@@ -373,7 +399,10 @@ class Priced(Explanation):
     @cached_property
     def lines(self) -> tuple[str, ...]:
         assert self.planned is not None
-        cost = "nothing: already known" if not self.rho else f"at most ρ {float(self.rho):.3g} on the dearest cell"
+        most = "at most " if len(self.planned.alternatives) > 1 else ""
+        cost = "nothing: already known" if not self.rho else f"{most}ρ {float(self.rho):.3g} on the dearest cell"
+        if self.path == "exact":
+            cost = "nothing: no protected table is read"
         used = explain.used
         return (
             *self.planned.lines,
@@ -397,7 +426,7 @@ def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
     )
     after = max(quotes, key=lambda quote: quote.after)
     assert price.planned is not None
-    planned = price.planned if told.cost else replace(price.planned, path="free")
+    planned = price.planned if told.cost or price.path == "exact" else replace(price.planned, path="free")
     return replace(
         price,
         rho=told.cost,

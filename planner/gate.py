@@ -7,22 +7,24 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, choose, explain, functions, statement, system, verify
+from planner import answer, choose, explain, functions, rounds, statement, system, verify
 from planner.accounts import Caps, Charge, Draft, Release
 from planner.compile import compile_query
 from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
+from planner.errors import BadValue, Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
 from planner.explain import Explanation
 from planner.ledger import Ledger
 from planner.measure import Meter
@@ -40,7 +42,7 @@ Step = Callable[[str], None]
 KEPT_QUERIES = 32
 """How many queries stay compiled and placed for the next time."""
 
-FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION)}
+FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION, *rounds.FUNCTIONS)}
 """What can be called in FROM, as noisegate.name(…)."""
 
 
@@ -124,8 +126,25 @@ class Gate:
 
     def caps(self, analyst: str) -> Caps:
         """Return what the whole population and this analyst may spend, in units."""
-        share = self.policy.analysts[analyst].share
-        return Caps(to_units_down(self.cap), to_units_down(self.cap * share))
+        accounts = {name: to_units_down(self.cap * found.share) for name, found in self.policy.analysts.items()}
+        return Caps(to_units_down(self.cap), accounts[analyst], accounts)
+
+    def move(self, share: str, *, source: str, target: str) -> None:
+        """Move a part of the budget from one analyst's account to another's, durably; the sum stays what it was."""
+        try:
+            amount = Fraction(share)
+        except (ValueError, ZeroDivisionError):
+            amount = Fraction(0)
+        if not 0 < amount <= 1:
+            raise BadValue(f"a share lies between 0 and 1, got {share}", hint="for example: --move 0.1 ann bob")
+        for name in (source, target):
+            if name not in self.policy.analysts:
+                raise UnknownAnalyst(
+                    f"there is no analyst {name}", hint=f"there are: {', '.join(self.policy.analysts)}"
+                )
+        if source == target:
+            raise BadValue(f"{source} can't move a share to themselves", hint="name two analysts")
+        self.ledger.move(amount, source=source, target=target, caps=self.caps(source))
 
     def refresh(self, table: str) -> int:
         """Start a new version of a table's data: history stays charged and stops being reused."""
@@ -209,6 +228,13 @@ class Session:
                 case statement.Explain(query=query):
                     return self._explained(query)
         raise Forbidden("only a SELECT can be explained", hint="for example: SELECT count(*) FROM …")
+
+    def price(self, planned: functions.Planned) -> functions.Priced:
+        """Return what a planned call would cost; spend nothing."""
+        nothing = statement.read("SELECT 1")
+        assert isinstance(nothing, statement.Query)
+        with self._lock, self.gate.prepared(nothing) as ready:
+            return self._priced(ready, planned)
 
     def describe(self, sql: str, parameters: Parameters = None) -> tuple[OutputColumn, ...]:
         """Return the columns that a statement would give back; spend nothing."""
@@ -335,8 +361,19 @@ class Session:
         for quote in explanation.quotes:
             quote.check(self.gate.caps(self.analyst))
 
-    def release(self, tasks: Sequence[functions.Payable], sql: str, step: Step) -> tuple[list[Release], Fraction]:
-        """Return what is newly released, durable, and what it cost: all drawn first, then one commit."""
+    def release(
+        self,
+        tasks: Sequence[functions.Payable],
+        sql: str,
+        step: Step,
+        *,
+        payers: Mapping[str, str] = MappingProxyType({}),
+        once: Callable[[sqlite3.Connection], None] | None = None,
+    ) -> tuple[list[Release], Fraction]:
+        """Return what is newly released, durable, and what it cost: all drawn first, then one commit.
+
+        `payers` says who pays for the tasks with these keys, where that is not who asks; `once` as in Ledger.commit.
+        """
         drafts = []
         for task in tasks:
             step("measuring")
@@ -344,12 +381,13 @@ class Session:
             table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
             if meter.version() != task.version:
                 raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
-            draft = (table.population, table.name, task.version, self.analyst, sql, task.kind, task.draw(meter))
+            payer = payers.get(task.key, self.analyst)
+            draft = (table.population, table.name, task.version, payer, sql, task.kind, task.draw(meter))
             drafts.append(Draft(task.key, task.digest, *draft, task.cost))
         if not drafts:
             return [], Fraction(0)
         step("charging")
-        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst))
+        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst), once=once)
         return new, _dearest([Charge(r.population, r.table, r.cost) for r in new if not r.replayed])
 
 

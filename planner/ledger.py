@@ -15,14 +15,15 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
 
-from planner.accounts import GAUSSIAN_KINDS, Caps, Charge, Draft, Quote, Release, View, chained, first_hash
+from planner.accounts import GAUSSIAN_KINDS, Caps, Charge, Draft, Quote, Release, View, chained, first_hash, payers
 from planner.costs import from_bytes, simplified, to_bytes
 from planner.errors import LedgerFailed, SourceFailed
 
@@ -49,6 +50,18 @@ PRAGMA application_id = {APPLICATION_ID};
 PRAGMA user_version = {SCHEMA_VERSION};
 COMMIT;
 """
+BESIDE = (
+    """CREATE TABLE IF NOT EXISTS enlisted (
+        id INTEGER PRIMARY KEY, round TEXT NOT NULL, analyst TEXT NOT NULL, sql TEXT NOT NULL, wish TEXT NOT NULL,
+        created TEXT NOT NULL, withdrawn TEXT
+    )""",
+    "CREATE INDEX IF NOT EXISTS enlisted_by_round ON enlisted (round)",
+    """CREATE TABLE IF NOT EXISTS moves (
+        id INTEGER PRIMARY KEY, source TEXT NOT NULL, target TEXT NOT NULL, share TEXT NOT NULL, created TEXT NOT NULL
+    )""",
+)
+"""What is kept beside the releases: queries of rounds, and shares that were moved. A ledger without them gets them."""
+
 COLUMNS = 'id, key, question, population, "table", version, analyst, sql, kind, body, cost, created'
 UNREADABLE = "it holds text that is not UTF-8"
 RESTORE = "restore it from backup; nothing is answered without the record of what was spent"
@@ -112,8 +125,9 @@ class Ledger:
         """Return the ledger after reading all of it, with every hash checked."""
         ledger = cls(path, marker)
         try:
-            with ledger._transaction("IMMEDIATE"):  # also fails at once if the file can't be written
-                pass
+            with ledger._transaction("IMMEDIATE") as connection:  # also fails at once if the file can't be written
+                for statement in BESIDE:
+                    connection.execute(statement)
             stored = ledger._view.last_id
             if stored < marker.acknowledged:
                 raise LedgerFailed(
@@ -127,22 +141,34 @@ class Ledger:
             raise
         return ledger
 
-    def commit(self, drafts: Sequence[Draft], *, caps: Caps) -> list[Release]:
+    def commit(
+        self, drafts: Sequence[Draft], *, caps: Caps, once: Callable[[sqlite3.Connection], None] | None = None
+    ) -> list[Release]:
         """Return the drafts as durable releases, each charged once, or those already stored under their keys.
 
         All of them or none: raises BudgetExceeded if a cap would be passed, LedgerFailed if they can't be
-        stored; either way nothing was charged and the draws must be thrown away. One analyst at a time.
+        stored; either way nothing was charged and the draws must be thrown away. One analyst at a time, or several
+        who pay together.
+
+        With `once`, the last draft stands for all: if it is stored already it is returned alone, and nothing is
+        charged. Otherwise `once` is called in the transaction, and may raise what is wrong by now.
         """
         with self._lock:
             try:
-                releases = self._commit(drafts, caps)
+                releases = self._commit(drafts, caps, once)
             except LedgerFailed as failure:
                 releases = self._read_back(drafts, failure)
             self._marker.acknowledge(max(release.id for release in releases))
             return releases
 
-    def _commit(self, drafts: Sequence[Draft], caps: Caps) -> list[Release]:
+    def _commit(
+        self, drafts: Sequence[Draft], caps: Caps, once: Callable[[sqlite3.Connection], None] | None
+    ) -> list[Release]:
         with self._transaction("IMMEDIATE") as connection:
+            if once is not None:
+                if stored := self._stored(drafts[-1]):
+                    return [replace(stored[0], replayed=True)]
+                once(connection)
             found = {draft.key: self._stored(draft) for draft in drafts}
             new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if not found[draft.key]]
             _check_versions(connection, new)
@@ -162,19 +188,19 @@ class Ledger:
 
     def _checked(self, drafts: Sequence[Draft], caps: Caps) -> View:
         """Return the view with the drafts charged; what costs nothing passes even a lowered cap."""
-        if not any(draft.cost.highest for draft in drafts):
-            return self._after([_charge(draft) for draft in drafts], drafts[0].analyst) if drafts else self._view
-        (analyst,) = {draft.analyst for draft in drafts}
-        view = self._after([_charge(draft) for draft in drafts], analyst)
-        for population in {draft.population for draft in drafts}:
-            self._view.quote(view, population, analyst=analyst).check(caps)
+        view = self._after([_charge(draft) for draft in drafts]) if drafts else self._view
+        charged, moved = [draft for draft in drafts if draft.cost.highest], _moved(self._connection)
+        for population in {draft.population for draft in charged}:
+            for payer in dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst)):
+                quote = self._view.quote(view, population, analyst=payer)
+                replace(quote, moved=moved.get(payer, Fraction(0))).check(caps)
         return view
 
-    def _after(self, charges: Sequence[Charge], analyst: str) -> View:
+    def _after(self, charges: Sequence[Charge]) -> View:
         """Return the view after some charges; a commit after a quote of the same does not seek the maxima again."""
-        asked = (self._view.last_id, tuple(charges), analyst)
+        asked = (self._view.last_id, tuple(charges))
         if self._quoted is None or self._quoted[0] != asked:
-            self._quoted = (asked, self._view.charged(charges, analyst=analyst))
+            self._quoted = (asked, self._view.charged(charges, analyst=""))
         return self._quoted[1]
 
     def _insert(self, connection: sqlite3.Connection, release: Release, previous: str) -> str:
@@ -202,12 +228,42 @@ class Ledger:
         return [found[0] for found in stored]
 
     def quote(self, charges: Sequence[Charge], *, analyst: str, populations: Sequence[str] = ()) -> list[Quote]:
-        """Return, for each population concerned, what is spent before and after the charges; write nothing."""
-        charges = [replace(charge, cost=simplified(charge.cost)) for charge in charges]
-        with self._transaction("DEFERRED"):
-            after = self._after(charges, analyst)
+        """Return, for each population concerned, what is spent before and after the charges; write nothing.
+
+        The analyst pays for charges that name nobody else; it is their account that is told.
+        """
+        charges = [replace(c, cost=simplified(c.cost), analyst=c.analyst or analyst) for c in charges]
+        with self._transaction("DEFERRED") as connection:
+            after, moved = self._after(charges), _moved(connection).get(analyst, Fraction(0))
             concerned = dict.fromkeys([*populations, *(charge.population for charge in charges)])
-            return [self._view.quote(after, population, analyst=analyst) for population in concerned]
+            quotes = [self._view.quote(after, population, analyst=analyst) for population in concerned]
+            return [replace(quote, moved=moved) for quote in quotes]
+
+    def move(self, share: Fraction, *, source: str, target: str, caps: Caps) -> None:
+        """Move a part of the budget from one account to another, durably; other processes see it at once.
+
+        Guarantee: what all accounts may spend together stays as it was, and no more is moved than the source has
+        left in every population; otherwise raises BudgetExceeded, and nothing is moved.
+        """
+        with self._transaction("IMMEDIATE") as connection:
+            moved = _moved(connection).get(source, Fraction(0)) - share
+            for population in self._view.populations or ("default",):
+                quote = self._view.quote(self._view, population, analyst=source)
+                replace(quote, moved=moved).check_left(caps, share)
+            created = datetime.now(UTC).isoformat(timespec="microseconds")
+            row = (source, target, str(share), created)
+            connection.execute("INSERT INTO moves (source, target, share, created) VALUES (?, ?, ?, ?)", row)
+
+    def moved(self) -> dict[str, Fraction]:
+        """Return by how much each account's share was changed by moves."""
+        with self._transaction("DEFERRED") as connection:
+            return _moved(connection)
+
+    @contextmanager
+    def beside(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """Yield the connection in a transaction, for what is kept beside the releases."""
+        with self._transaction("IMMEDIATE" if write else "DEFERRED") as connection:
+            yield connection
 
     def spent(self, population: str) -> int:
         """Return what the population has paid, in units: the sum of its tables' dearest cells."""
@@ -330,7 +386,16 @@ class Ledger:
 
 
 def _charge(draft: Draft) -> Charge:
-    return Charge(draft.population, draft.table, draft.cost)
+    return Charge(draft.population, draft.table, draft.cost, draft.analyst)
+
+
+def _moved(connection: sqlite3.Connection) -> dict[str, Fraction]:
+    found: dict[str, Fraction] = {}
+    for source, target, text in connection.execute("SELECT source, target, share FROM moves"):
+        share = Fraction(text)
+        found[source] = found.get(source, Fraction(0)) - share
+        found[target] = found.get(target, Fraction(0)) + share
+    return found
 
 
 def _check_versions(connection: sqlite3.Connection, drafts: Sequence[Draft]) -> None:

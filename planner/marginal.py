@@ -142,39 +142,43 @@ def planned(
     told: Sequence[Told],
     *,
     version: int,
-    target: float,
+    target: float | Mapping[Subset, float],
     rho: Fraction | None = None,
 ) -> MarginalTask:
     """Return the task that knows every count within the target variance, for as little as we can.
 
-    With a rho, the target is what that would buy if nothing was known.
+    Grouping sets may have targets of their own. With a rho, the target is what that would buy if nothing was known.
     """
     brought = (symmetric.onto(found, question.workspace) for found in told)
     used = tuple(found for found in brought if not question.parts.isdisjoint(found.precisions))
     before = helmert.added(found.precisions for found in used)
-    target = target if rho is None else _bought(question, before, rho)
+    if rho is not None:
+        target = _bought(question, before, rho)
+    targets = target if isinstance(target, Mapping) else dict.fromkeys(question.sets, target)
     known = MarginalTask(question.workspace.table.name, version, question, recipes, used, (), None, "free")
-    if (known.variances <= target * (1 + 1e-9)).all():
+    if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * (1 + 1e-9)).all():
         return known
-    return _charged(known, _missing(question, before, target), target)
+    return _charged(known, _missing(question, before, targets), targets)
 
 
-def _charged(known: MarginalTask, made: tuple[Rows, ...], target: float) -> MarginalTask:
+def _charged(known: MarginalTask, made: tuple[Rows, ...], targets: Mapping[Subset, float]) -> MarginalTask:
     """Return the task that releases what is missing, with what other ways would charge."""
     question, rows = known.question, known.question.workspace.table.max_rows_per_unit
     cost = constant(_units(question, made))
     ways = {
-        "each set on its own": len(set(question.sets)) / target / 2 * rows**2,
-        "fresh": _fresh(question) / target / 2 * rows**2,
+        "each set on its own": sum(1 / target for target in targets.values()) / 2 * rows**2,
+        "fresh": helmert.top_up(question.workspace.shape, {}, targets).cost / 2 * rows**2,
         "marginals": cost.highest / 2**UNIT_BITS,
     }
     return MarginalTask(known.table, known.version, question, known.recipes, known.told, made, cost, "marginals", ways)
 
 
-def _missing(question: MarginalQuestion, known: Mapping[Subset, float], target: float) -> tuple[Rows, ...]:
-    """Return the rows that still have to be released for every count to have the target variance."""
+def _missing(
+    question: MarginalQuestion, known: Mapping[Subset, float], targets: Mapping[Subset, float]
+) -> tuple[Rows, ...]:
+    """Return the rows that still have to be released for every count to have its target variance."""
     sizes = question.workspace.shape
-    wanted = helmert.top_up(sizes, known, dict.fromkeys(question.sets, target * (1 - SLACK))).precisions
+    wanted = helmert.top_up(sizes, known, {A: target * (1 - SLACK) for A, target in targets.items()}).precisions
     return tuple(
         Rows.telling(A, precision - known.get(A, 0.0), tuple(sizes[i] for i in A))
         for A, precision in sorted(wanted.items(), key=lambda item: (len(item[0]), item[0]))
@@ -202,7 +206,8 @@ def _bought(question: MarginalQuestion, known: Mapping[Subset, float], rho: Frac
     allowed = max(to_units_down(rho), 1)
     target = _fresh(question) * question.workspace.table.max_rows_per_unit**2 / float(2 * rho) * (1 + 2 * SLACK)
     for _ in range(12):
-        asked = max(_units(question, _missing(question, before, target)) for before in ({}, known))
+        every = dict.fromkeys(question.sets, target)
+        asked = max(_units(question, _missing(question, before, every)) for before in ({}, known))
         if asked <= allowed:
             return target
         target *= asked / allowed * (1 + SLACK)

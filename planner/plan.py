@@ -72,6 +72,7 @@ class Prepared:
     recipes: tuple[Recipe, ...]
     labelled: tuple[tuple[int, int, Labelled], ...]  # with the numbers of the aggregate and of the set
     marginals: MarginalQuestion | None = None  # in place of `linear`
+    whole: MarginalQuestion | None = None  # the same question however small it is, if it is one about whole marginals
 
     @property
     def tasks(self) -> int:
@@ -85,15 +86,10 @@ def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
     work = workload([(i, a) for i, a in numbered if a.kind in LINEAR_KINDS], placer)
     others = [(i, a) for i, a in numbered if a.kind not in LINEAR_KINDS]
     labelled = [(i, s, found) for i, a in others for s, found in enumerate(nonlinear.labelled(a, placer))]
-    marginals = _marginals(work)
+    whole = symmetric(work)
+    marginals = None if small(sum(work.placement.group_counts), work.placement.workspace.cells) else whole
     questions = _questions(work, len(measured.sets)) if marginals is None else ()
-    return Prepared(measured, work.placement, questions, work.recipes, tuple(labelled), marginals)
-
-
-def _marginals(work: Workload) -> MarginalQuestion | None:
-    """Return the question if it is about whole marginals, and too large to be joined with all that is known."""
-    placement = work.placement
-    return None if small(sum(placement.group_counts), placement.workspace.cells) else symmetric(work)
+    return Prepared(measured, work.placement, questions, work.recipes, tuple(labelled), marginals, whole)
 
 
 def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ...]], ...]:

@@ -125,9 +125,18 @@ def budget_cap(policy: Policy) -> Fraction:
 def load(path: str | Path) -> Policy:
     """Return the policy in the file, or raise PolicyRefusal with all its mistakes, one line each."""
     file = Path(path)
+    root = opened(file)
+    policy = _read_policy(root, file.absolute())
+    if policy is None or root.mistakes:
+        raise refusal(file, root.mistakes)
+    return policy
+
+
+def opened(file: Path) -> Section:
+    """Return a TOML file as a section, or raise PolicyRefusal if it can't be read as one."""
     try:
         text = file.read_bytes().decode("utf-8-sig")
-        root = read(text)
+        return read(text)
     except OSError as error:
         reason = (error.strerror or "unknown reason").lower()
         raise refusal(file, [Mistake(None, "", f"can't be read: {reason}")]) from None
@@ -136,10 +145,6 @@ def load(path: str | Path) -> Policy:
         raise refusal(file, [Mistake(line, "", "is not UTF-8 text")]) from None
     except ValueError as error:
         raise refusal(file, [_syntax_mistake(str(error), text)]) from None
-    policy = _read_policy(root, file.absolute())
-    if policy is None or root.mistakes:
-        raise refusal(file, root.mistakes)
-    return policy
 
 
 def refusal(file: Path, mistakes: Iterable[Mistake]) -> PolicyRefusal:
@@ -226,6 +231,8 @@ def _read_share(section: Section) -> Fraction | None:
     section.only(("share", "password"))
     if section.path[-1] == "":
         section.wrong("the name of an analyst must not be empty")
+    if str(section.path[-1]).startswith("{"):  # in the ledger, that is several who pay together
+        section.wrong("the name of an analyst must not begin with a brace")
     share = section.number("share")
     if share is None:
         return None

@@ -117,24 +117,37 @@ class History:
         self._used: OrderedDict[str, tuple[Axes, tuple[Feature, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def recall(self, question: Question, *, version: int, as_of: int | None = None) -> Recall | None:
-        """Return what is known about a question on a version of the data; None if that is too large a problem."""
+    def recall(
+        self,
+        question: Question,
+        *,
+        version: int,
+        as_of: int | None = None,
+        pending: tuple[Sequence[Evidence], Sequence[Told]] | None = None,
+    ) -> Recall | None:
+        """Return what is known about a question on a version of the data; None if that is too large a problem.
+
+        `pending` would be released as well: then this is what would be known.
+        """
         if question.groups * len(question.units) > MAX_ASKED or not shareable(question):
             return None
         found = self.found(version)
         if as_of is not None:
             told = tuple(t for t in found.told if t.id <= as_of)
             found = _Found(told=told).plus([e for e in found.evidence if e.id <= as_of])
+        if pending is not None:
+            found = replace(found.plus(pending[0]), told=(*found.told, *pending[1]))
         chosen = _chosen(question, found, None if as_of is not None else self._used.get(question.digest))
         if chosen is None:
             return None
-        if as_of is None:
+        now = as_of is None and pending is None
+        if now:
             self._remember(question.digest, chosen)
         chart = _chart(self._table, *chosen)
         brought = _brought(found, *chosen)
         # What was folded for some axes tells less than it could tell on others.
         folded_on = () if brought is found else tuple((axis.key, axis.atoms.tobytes()) for axis in chart.workspace.axes)
-        base = self._base(brought, chart.features, key=None if as_of is not None else (version, folded_on))
+        base = self._base(brought, chart.features, key=(version, folded_on) if now else None)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
         known = Recall(chart, tuple(sorted(base.ids)), _carried(base, chart), W)
         return _with_marginals(known, found.told)
@@ -166,6 +179,16 @@ class History:
         found = self.found(version)
         told = sorted((*found.told, *found.plain), key=lambda told: told.id)
         return [each for each in told if as_of is None or each.id <= as_of]
+
+    def fits(self, chart: Chart, version: int) -> bool:
+        """Return whether all that was released can be brought onto a chart as it is."""
+        found = self.found(version)
+        return all(chart.fits(e) for e in found.evidence) and all(symmetric.is_small(told) for told in found.told)
+
+    def is_symmetric(self, version: int) -> bool:
+        """Return whether all that was released tells about whole marginals, and about nothing else."""
+        found = self.found(version)
+        return len(found.plain) == len(found.evidence)
 
     def _base(self, brought: _Found, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
@@ -255,12 +278,15 @@ def _chosen(
     if _size(finest, own | found.features) <= MAX_POINTS:
         return finest, tuple(sorted(own | found.features))
     # What was released for this very question was on a chart that told enough: it goes on telling that.
-    released = [e for e in found.evidence if e.question == question.digest]
+    released = [e for e in found.evidence if e.question == question.digest or question.digest in e.also]
     starts = [
         (_axes([question, *kept], {}), own.union(*(e.features for e in kept))) for kept in (released, released[-1:], [])
     ]
     if before is not None:
-        starts.insert(0, (dict(before[0]), set(before[1])))
+        both = _axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
+        # A round may have been released for it since: then a chart without that would tell it less.
+        late = any(question.digest in e.also and not _covers(before, e) for e in released)
+        starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
     fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
     start = next(fitting, None)
     if start is None:
@@ -273,6 +299,14 @@ def _chosen(
             axes, own = wider, more
     own |= {feature for feature in found.features if _single(axes.get(feature[0]))}
     return axes, tuple(sorted(own))
+
+
+def _covers(chart: tuple[Axes, tuple[Feature, ...]], found: Evidence) -> bool:
+    """Return whether axes and features are fine enough for a release."""
+    axes, features = chart
+    return set(found.features) <= set(features) and all(
+        coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes
+    )
 
 
 def _lost(found: Sequence[Evidence], axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:

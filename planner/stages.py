@@ -156,7 +156,7 @@ def highest(way: Sequence[Residual]) -> int:
 def ground(strategies: Sequence[Strategy], history: History, version: int) -> Ground:
     """Return the analyses and what is known of them on one chart."""
     table = strategies[0].question.workspace.table
-    recall = history.recall(_union([strategy.question for strategy in strategies]), version=version)
+    recall = history.recall(union([strategy.question for strategy in strategies]), version=version)
     if recall is None:
         raise TooLarge("the analyses together tell too many cells apart", hint=LESS)
     for strategy in strategies:
@@ -168,7 +168,7 @@ def ground(strategies: Sequence[Strategy], history: History, version: int) -> Gr
     return Ground(table, version, recall.chart, recall.known, recall.releases, is_whole, tuple(ordered))
 
 
-def _union(questions: Sequence[Question]) -> Question:
+def union(questions: Sequence[Question]) -> Question:
     """Return a question that tells apart whatever one of the questions does."""
     table, axes = questions[0].workspace.table, dict[str, Axis]()
     for question in questions:
@@ -177,7 +177,7 @@ def _union(questions: Sequence[Question]) -> Question:
     features = tuple(sorted({feature for question in questions for feature in question.features}))
     workspace = Workspace(table, tuple(axes[column] for column in sorted(axes)))
     if workspace.cells << len(features) > MAX_POINTS:
-        raise TooLarge(f"the analyses together tell {workspace.cells:,} cells apart, too many to choose by", hint=LESS)
+        raise TooLarge(f"the analyses together tell {workspace.cells:,} cells apart, too many", hint=LESS)
     cells = np.arange(workspace.cells)
     none, E = np.zeros_like(cells), np.ones((1, 1, 1 + len(features)), dtype=np.int64).astype(object)
     low, high = workspace.ranges(features, cells)

@@ -1,4 +1,4 @@
-"""The tables of the schema noisegate: budget, accounts, releases, queries and domains, as they are now."""
+"""The tables of the schema noisegate: budget, accounts, releases, queries, rounds and domains, as they are now."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechanisms.accounting import gaussian_epsilon, rho_to_epsilon
+from planner.accounts import shown_payers
 from planner.costs import rho_of
 from planner.sandbox import Workbench, quoted
 
@@ -57,6 +58,17 @@ TYPES: dict[str, dict[str, str]] = {
         "rho": "DOUBLE",
         "asked": "VARCHAR",
     },
+    "noisegate.rounds": {
+        "round": "VARCHAR",
+        "query": "BIGINT",
+        "analyst": "VARCHAR",
+        "sql": "VARCHAR",
+        "error": "VARCHAR",
+        "confidence": "DOUBLE",
+        "state": "VARCHAR",
+        "release": "BIGINT",
+        "enlisted": "VARCHAR",
+    },
     "noisegate.domains": {
         "table": "VARCHAR",
         "column": "VARCHAR",
@@ -104,18 +116,19 @@ def _budget(gate: Gate) -> Iterator[Row]:
 
 
 def _accounts(gate: Gate) -> Iterator[Row]:
-    delta = gate.policy.budget.delta
+    delta, moved = gate.policy.budget.delta, gate.ledger.moved()
     for population in populations(gate):
         for analyst in gate.policy.analysts.values():
-            cap: Fraction = gate.cap * analyst.share
+            share = analyst.share + moved.get(analyst.name, Fraction(0))
+            cap: Fraction = gate.cap * max(share, Fraction(0))
             spent = rho_of(gate.ledger.account_spent(population, analyst.name))
             epsilons = rho_to_epsilon(cap, delta), rho_to_epsilon(spent, delta)
-            yield population, analyst.name, analyst.share, cap, spent, *epsilons, delta
+            yield population, analyst.name, share, cap, spent, *epsilons, delta
 
 
 def _releases(gate: Gate) -> Iterator[Row]:
     for r in gate.ledger.releases():
-        yield r.id, r.table, r.version, r.kind, r.analyst, rho_of(r.cost.highest), r.created, r.sql
+        yield r.id, r.table, r.version, r.kind, shown_payers(r.analyst), rho_of(r.cost.highest), r.created, r.sql
 
 
 def _queries(gate: Gate) -> Iterator[Row]:
@@ -133,7 +146,7 @@ def _queries(gate: Gate) -> Iterator[Row]:
 def _query(releases: list[Any]) -> Row:
     first = releases[0]
     total = sum((rho_of(r.cost.highest) for r in releases), Fraction(0))
-    return first.id, first.analyst, first.sql, len(releases), total, first.created
+    return first.id, shown_payers(first.analyst), first.sql, len(releases), total, first.created
 
 
 def _domains(gate: Gate) -> Iterator[Row]:
@@ -152,10 +165,17 @@ def _domains(gate: Gate) -> Iterator[Row]:
                 )
 
 
+def _rounds(gate: Gate) -> Iterator[Row]:
+    from planner import rounds  # here, since rounds are planned by what makes these tables
+
+    yield from rounds.table_rows(gate)
+
+
 MAKERS: dict[str, Callable[[Gate], Iterator[Row]]] = {
     "budget": _budget,
     "accounts": _accounts,
     "releases": _releases,
     "queries": _queries,
+    "rounds": _rounds,
     "domains": _domains,
 }

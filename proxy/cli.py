@@ -22,6 +22,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from planner import round_file
 from planner.cases import AUTO
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
@@ -241,6 +242,22 @@ def _explain(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPa
     return command
 
 
+def _round(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "round",
+        run_round,
+        about="release the queries of a file together, for less than one by one",
+        example="noisegate round q3.toml --explain",
+        more="The file names the policy, the round, and its queries with their analysts and errors.",
+    )
+    command.add_argument("plan", metavar="PLAN", help="the round as a .toml file")
+    command.add_argument("--analyst", metavar="NAME", help="who releases it; default: the analyst of the first query")
+    command.add_argument("--explain", action="store_true", help="say what it would cost; nothing is stored or spent")
+    _format(command, ("table", "json", "csv"))
+    return command
+
+
 def _serve(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
     command = _command(
         commands,
@@ -350,6 +367,12 @@ def _budget(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPar
         example="noisegate budget --format json",
     )
     _policy(command)
+    command.add_argument(
+        "--move",
+        metavar=("SHARE", "FROM", "TO"),
+        nargs=3,
+        help="first move so much of the budget, such as 0.1, from one analyst's account to another's",
+    )
     _format(command, ("table", "json", "csv"))
     return command
 
@@ -443,7 +466,7 @@ def _setting(text: str) -> tuple[str, str]:
     return (name if "." in name else f"noisegate.{name}"), value
 
 
-COMMANDS = (_init, _check, _query, _explain, _verify, _fidelity, _serve, _budget, _passwd, _refresh)
+COMMANDS = (_init, _check, _query, _explain, _verify, _fidelity, _round, _serve, _budget, _passwd, _refresh)
 
 
 # --- commands ----------------------------------------------------------------------------------------------
@@ -627,6 +650,29 @@ def run_fidelity(arguments: Arguments) -> int:
     return 0
 
 
+def run_round(arguments: Arguments) -> int:
+    """Enlist the queries of a file and release them together, or say what that would cost."""
+    with Waiting(_stderr(), "reading the file") as waiting:
+        found = round_file.load(arguments.plan)
+        arguments.policy = found.policy
+        with _gate(arguments) as gate:
+            waiting.step("planning")
+            queries = round_file.asked(gate, found, on_query=lambda done, of: waiting.count(done, of, "checking"))
+            session = gate.session(arguments.analyst or queries[0].entry.analyst)
+            if arguments.explain:
+                price = round_file.price(session, found, queries)
+            else:
+                result = round_file.release(session, found, queries, on_step=waiting.step)
+    if arguments.explain and arguments.format == "json":
+        print(json.dumps(price.as_json(), indent=2))
+    elif arguments.explain:
+        print_lines(_stdout(), price.lines)
+    else:
+        _print(result, arguments, intervals=False)
+        _say(_outcome(result))
+    return 0
+
+
 @contextmanager
 def _session(arguments: Arguments) -> Iterator[tuple[Session, Waiting]]:
     with Waiting(_stderr(), "opening the gate") as waiting, _gate(arguments) as gate:
@@ -687,6 +733,9 @@ ORDER BY population, analyst NULLS FIRST
 def run_budget(arguments: Arguments) -> int:
     """Print the budget of each population and the accounts below it."""
     with _gate(arguments) as gate:
+        if arguments.move:
+            amount, source, target = arguments.move
+            gate.move(amount, source=source, target=target)
         analyst = next(iter(gate.policy.analysts))  # whose session it is makes no difference
         result = gate.session(analyst).execute(BUDGET_SQL)
     if arguments.format != "table":

@@ -1,8 +1,9 @@
 """The gate in process, as PEP 249 (DB-API 2.0) has it.
 
-Beyond PEP 249: `Cursor.intervals`, `Cursor.cost`, `Connection.explain` and `Connection.choose`. `pandas.read_sql` and
-`polars.read_database` take a connection as it is; pandas warns, as about every connection that is neither
-SQLAlchemy's nor sqlite3's, that it does not test these.
+Beyond PEP 249: `Cursor.intervals`, `Cursor.cost`, `Connection.explain`, `Connection.choose`, and for rounds
+`Connection.enlist`, `Connection.withdraw` and `Connection.release`. `pandas.read_sql` and `polars.read_database` take
+a connection as it is; pandas warns, as about every connection that is neither SQLAlchemy's nor sqlite3's, that it does
+not test these.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from planner import choose, verify
+from planner import choose, rounds, verify
 from planner.cases import AUTO
 from planner.explain import Explanation
 from planner.functions import written
@@ -261,6 +262,59 @@ class Connection:
         )
         result = self._ask(lambda session: session.execute(text), text)
         return verify.Verification.of([column.name for column in result.columns], result.rows, result.cost)
+
+    def enlist(
+        self,
+        name: str,
+        sql: str,
+        *,
+        error: float | None = None,
+        importance: float | None = None,
+        sum_error: float | None = None,
+        confidence: float | None = None,
+    ) -> int:
+        """Put a query into a round, and return its number; spends nothing. The same as noisegate.enlist(…).
+
+        Args:
+            name: of the round, the same for everyone.
+            sql: a SELECT of aggregates.
+            error: the half-width that a count should have; None for the session's.
+            importance: in place of an error: 4 asks for half of the session's error.
+            sum_error: the half-width that a sum should have, in its own unit.
+            confidence: of the intervals whose half-widths these are; None for the session's.
+        """
+        wanted = {"error": error, "importance": importance, "sum_error": sum_error, "confidence": confidence}
+        call = written("enlist", name, sql, **wanted)
+        return int(self._ask(lambda session: session.execute(call), call).rows[0][1])
+
+    def withdraw(self, name: str, query: int | None = None) -> list[int]:
+        """Take one of the queries that you enlisted out of a round, or all of them; return their numbers."""
+        call = written("withdraw", name, query=query)
+        return [int(row[1]) for row in self._ask(lambda session: session.execute(call), call).rows]
+
+    def release(
+        self,
+        name: str,
+        *,
+        mechanism: str | None = None,
+        rho: float | Fraction | None = None,
+        weights: Mapping[str, float] | None = None,
+    ) -> rounds.Publication:
+        """Release a round: all its queries, planned together and charged at once. The same as noisegate.release(…).
+
+        Afterwards the plain SELECTs are free for everyone. `explain` tells the price before.
+
+        Args:
+            name: of the round.
+            mechanism: "waterfilling", "independent", "identity", "utilitarian" or "weighted_utilitarian".
+            rho: what to spend, with the least common factor on all errors; None to meet every target.
+            weights: of the analysts who take part; None for their shares of the budget.
+        """
+        listed = None if weights is None else ", ".join(f"{who} = {weight:f}" for who, weight in weights.items())
+        spend = None if rho is None else float(rho)
+        call = written("release", name, mechanism=mechanism, rho=spend, weights=listed)
+        result = self._ask(lambda session: session.execute(call), call)
+        return rounds.Publication.of(result.rows, result.cost)
 
     def commit(self) -> None:
         """Do nothing: an answer is paid for, durably, before it is given."""

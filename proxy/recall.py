@@ -61,7 +61,7 @@ class Recall:
         """Keep an answer that was free, if the ledger is as it was at `stamp`, before it was asked for."""
         if key is None or stamp is None or outcome.cost or outcome.plan is None or len(outcome.rows) > MOST_ROWS:
             return
-        if stamp != self.stamp():
+        if stamp != self.stamp() or not outcome.plan.repeatable:
             return
         self._answers[key] = stamp, outcome
         while len(self._answers) > MOST_ANSWERS:

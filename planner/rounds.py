@@ -1,0 +1,524 @@
+"""Rounds: queries that several analysts, or one with a whole report, want released together.
+
+noisegate.enlist stores a query with its accuracy and spends nothing. noisegate.release plans all of a round at once,
+and charges and stores everything in one commit, together with a record of the round. Afterwards every plain SELECT is
+free for everyone, at the error it was enlisted with.
+
+Guarantee: a round is released once on the same data, wholly or not at all. Nobody but the analyst who releases it is
+charged more than the round's own plan for their queries alone would charge them; together they are charged what is
+released.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from planner import bodies, enlisted, explain, paying, statement
+from planner.accounts import Release
+from planner.costs import Cost, constant
+from planner.enlisted import Enlisted, Wish
+from planner.errors import BadValue, Forbidden, Refusal, Unsupported
+from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.measure import Meter
+from planner.paying import MECHANISMS, Deal
+from planner.plan import Planner
+from planner.settings import LEAST, MOST, Settings
+from planner.tasks import versioned
+from planner.together import Asked, Together, Workshop, total
+
+if TYPE_CHECKING:
+    from planner.gate import Gate, Session
+
+SHOWN = 12
+"""Of so many queries EXPLAIN tells what another accuracy would change: those for which it changes most."""
+
+LONGEST_NAME = 200
+
+NOTHING = constant(0)
+
+ENLISTED = {
+    "round": "VARCHAR",
+    "query": "BIGINT",
+    "analyst": "VARCHAR",
+    "answers": "BIGINT",
+    "error": "DOUBLE",
+    "rho_alone": "DOUBLE",
+}
+RELEASED = {
+    "query": "BIGINT",
+    "analyst": "VARCHAR",
+    "sql": "VARCHAR",
+    "asked": "DOUBLE",
+    "error": "DOUBLE",
+    "rho_alone": "DOUBLE",
+    "paid": "DOUBLE",
+    "gain": "DOUBLE",
+}
+WITHDRAWN = {"round": "VARCHAR", "query": "BIGINT", "sql": "VARCHAR"}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One query of a released round, as noisegate.release tells it.
+
+    asked, error: the half-width of a count that was asked for, and the largest that an answer has now; None where it
+        is relative, or depends on the answer.
+    rho_alone: what the query would have cost by itself; paid: what its analyst pays for the whole round.
+    gain: how much better the analyst fares than alone: what their queries alone would cost over what is paid, or in a
+        round with a given rho the error alone over the error now. None if they pay nothing.
+    """
+
+    query: int
+    analyst: str
+    sql: str
+    asked: float | None
+    error: float | None
+    rho_alone: float
+    paid: float
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What releasing a round gave: one entry for each query; `cost` is the rho newly charged on the dearest cell."""
+
+    queries: tuple[Published, ...]
+    cost: Fraction
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], cost: Fraction) -> Publication:
+        return cls(tuple(Published(*row) for row in rows), cost)
+
+
+# --- enlisting ---------------------------------------------------------------------------------------------
+
+
+def _name(argument: Constant) -> str:
+    name = str(argument.value)
+    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+        raise BadValue("a round needs a name of printable characters", hint="for example: 'q3'", span=argument.span)
+    return name
+
+
+def _wish(session: Session, arguments: Arguments) -> Wish:
+    """Return the accuracy that a query is enlisted with: the session's, but for what the call says."""
+    error = number(arguments, "error", low=LEAST, high=MOST, example="20")
+    sums = number(arguments, "sum_error", low=LEAST, high=MOST, example="10000")
+    confidence = number(arguments, "confidence", low=0.5, high=1 - 1e-9, example="0.95")
+    importance = number(arguments, "importance", low=LEAST, high=MOST, example="4")
+    if error is not None and importance is not None:
+        raise BadValue(
+            "a query has an error or an importance, not both",
+            hint="importance => 4 asks for half of the session's error",
+            span=arguments["importance"].span,
+        )
+    wish = Wish.of(session.settings)
+    if error is not None:
+        wish = replace(wish, error=error, relative=False)
+    wish = replace(
+        wish,
+        sum_error=wish.sum_error if sums is None else sums,
+        confidence=wish.confidence if confidence is None else confidence,
+    )
+    return wish if importance is None else wish.scaled(importance**-0.5)
+
+
+def workshop(gate: Gate) -> Workshop:
+    """Return where the queries of a round are planned."""
+
+    def planner(settings: Settings) -> Planner:
+        return Planner(gate.ledger, gate.meters, gate.histories, settings)
+
+    return Workshop(planner, gate.policy.tables)
+
+
+def asked(gate: Gate, entry: Enlisted) -> Asked:
+    """Return a query compiled and placed; refuse what can't belong to a round."""
+    query = statement.read(entry.sql)
+    if not isinstance(query, statement.Query):
+        raise Forbidden("a query of a round must be a SELECT", hint="for example: SELECT count(*) FROM …")
+    with gate.prepared(query) as ready:
+        if ready.call is not None or not ready.parts:
+            raise Unsupported(
+                "a query of a round must ask for aggregates of a protected table",
+                hint="what reads no protected table is free at any time",
+            )
+        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
+
+
+def _enlist(session: Session, arguments: Arguments) -> Planned:
+    """Return what enlisting a query would do; it is checked as EXPLAIN would."""
+    gate, round_, text = session.gate, _name(arguments["round"]), arguments["sql"]
+    wish = _wish(session, arguments)
+    draft = Enlisted(0, round_, session.analyst, text.value, wish, "")
+    try:
+        found = asked(gate, draft)
+        charges = workshop(gate).alone_charges(found)
+    except Refusal as refused:
+        refused.span = text.place(refused.span)
+        raise
+    _check_open(gate, round_, arguments["round"])
+    alone = float(total(charges))
+    lines = (
+        f"Query for round {round_}: {explain.number(found.answers, 'answer')}, ± {wish.text}",
+        explain.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
+    )
+
+    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+        kept = enlisted.enlist(gate.ledger, round_, session.analyst, text.value, wish)
+        row = (round_, kept.number, session.analyst, found.answers, None if wish.relative else wish.error, alone)
+        return Told([row], Fraction(0))
+
+    populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
+    return Planned((), populations, "exact", lines, (), run, keeps=True)
+
+
+def _check_open(gate: Gate, round_: str, argument: Constant) -> None:
+    if (stored := released(gate, round_)) is not None:
+        raise BadValue(
+            f"round {round_} was released already: release {stored.id}",
+            hint="enlist the query in another round",
+            span=argument.span,
+        )
+
+
+def released(gate: Gate, round_: str) -> Release | None:
+    """Return the record of a round's release on today's data; None if it is open."""
+    for record in enlisted.records(gate.ledger, round_, list(gate.meters)):
+        versions = bodies.decode(record.body)["versions"]
+        if all(name in gate.meters and gate.ledger.version(name) == at for name, at in versions.items()):
+            return record
+    return None
+
+
+def _withdraw(session: Session, arguments: Arguments) -> Planned:
+    gate, round_ = session.gate, _name(arguments["round"])
+    which = number(arguments, "query", low=1, high=2**53, example="3")
+    _check_open(gate, round_, arguments["round"])
+
+    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+        found = enlisted.withdraw(gate.ledger, round_, session.analyst, None if which is None else int(which))
+        return Told([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
+
+    lines = (f"Withdraws from round {round_} what you have enlisted",)
+    return Planned((), _populations(gate), "exact", lines, (), run, keeps=True)
+
+
+def _populations(gate: Gate) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(gate.policy.tables[name].population for name in gate.meters))
+
+
+# --- releasing ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a round is released: by which mechanism, for which rho (None: as accurate as asked), with which weights."""
+
+    mechanism: str | None = None
+    rho: Fraction | None = None
+    weights: Mapping[str, Fraction] | None = None
+
+
+def _terms(arguments: Arguments) -> Terms:
+    mechanism, rho = arguments["mechanism"], number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
+    if mechanism.value is not None and mechanism.value not in MECHANISMS:
+        raise BadValue(
+            f"there is no mechanism {mechanism.value!r}",
+            hint=f"there are: {', '.join(MECHANISMS)}",
+            span=mechanism.span,
+        )
+    weights = None if arguments["weights"].value is None else _weights(arguments["weights"])
+    spend = None if rho is None else Fraction(rho).limit_denominator(10**15)  # as SET noisegate.rho reads it
+    return Terms(mechanism.value, spend, weights)
+
+
+def _weights(argument: Constant) -> dict[str, Fraction]:
+    """Return the weights that a text lists: 'ann = 2, bob = 1'."""
+    found: dict[str, Fraction] = {}
+    for piece in str(argument.value).split(","):
+        match = re.fullmatch(r"\s*(.+?)\s*=\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*", piece)
+        if match is None or not Fraction(match[2]) or match[1] in found:
+            raise BadValue(
+                "weights must be positive numbers, one for each analyst",
+                hint="for example: weights => 'ann = 2, bob = 1'",
+                span=argument.span,
+            )
+        found[match[1]] = Fraction(match[2])
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Settled:
+    """A round that is planned: its queries, what is released, and who pays what."""
+
+    round: str
+    queries: tuple[Asked, ...]
+    deal: Deal
+    each_alone: Fraction
+    versions: Mapping[str, int]
+    alone_rho: tuple[float, ...]
+
+    @property
+    def entries(self) -> list[Enlisted]:
+        return [query.entry for query in self.queries]
+
+    @property
+    def together(self) -> Together:
+        return self.deal.together
+
+
+def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, releaser: str) -> Settled:
+    """Return the plan of a round; read nothing protected, spend nothing."""
+    shop = workshop(gate)
+    weights = _checked_weights(gate, queries, terms, releaser)
+    deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
+    charges = [shop.alone_charges(query) for query in queries]
+    each_alone = shop.each_alone(queries)
+    if len(weights) == 1 and terms.rho is None and deal.together.rho:
+        deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
+    tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
+    return Settled(
+        round_,
+        tuple(queries),
+        deal,
+        each_alone,
+        {name: gate.meters[name].version() for name in tables},
+        tuple(float(total(each)) for each in charges),
+    )
+
+
+def _checked_weights(gate: Gate, queries: Sequence[Asked], terms: Terms, releaser: str) -> dict[str, Fraction]:
+    """Return the weight of each analyst who takes part: as given, or their share of the budget."""
+    taking_part = list(dict.fromkeys(query.entry.analyst for query in queries))
+    for name in terms.weights or {}:
+        if name not in taking_part:
+            raise BadValue(f"{name} takes no part in the round", hint=f"its analysts are: {', '.join(taking_part)}")
+    moved = gate.ledger.moved()
+    shares = {
+        name: max(found.share + moved.get(name, Fraction(0)), Fraction(1, 10**6))
+        for name, found in gate.policy.analysts.items()
+    }
+    given = terms.weights or {}
+    missing = [name for name in taking_part if terms.weights is not None and name not in given]
+    if missing:
+        raise BadValue(f"the weight of {missing[0]} is missing", hint="give one for each analyst of the round")
+    if releaser not in taking_part:
+        raise Forbidden("you take no part in this round", hint="enlist a query first; see noisegate.rounds")
+    return {name: given.get(name) or shares.get(name, Fraction(1, 10**6)) for name in taking_part}
+
+
+@dataclass(frozen=True)
+class _Record:
+    """That a round was released, how, and for whom: stored with what it released, under a key that exists once."""
+
+    table: str
+    version: int
+    digest: str
+    key: str
+    body: bytes
+    kind: str = "round"
+    cost: Cost = NOTHING
+
+    def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - nothing more is read
+        return self.body
+
+
+def rows_of(found: Settled) -> list[Row]:
+    """Return one row for each query of a round."""
+    rows: list[Row] = []
+    for i, query in enumerate(found.queries):
+        entry, error = query.entry, found.together.errors[i]
+        paid, gain = found.deal.paid[entry.analyst], found.deal.gains.get(entry.analyst)
+        told = (None if error is None else float(error), found.alone_rho[i], float(paid), gain)
+        rows.append((entry.number, entry.analyst, entry.sql, None if entry.wish.relative else entry.wish.error, *told))
+    return rows
+
+
+def carry_out(session: Session, found: Settled, sql: str, step: Step) -> Told:
+    """Release a planned round: everything is drawn, then charged and stored in one commit, once."""
+    table = next(iter(found.versions))
+    at = ",".join(f"{name}={version}" for name, version in sorted(found.versions.items()))
+    body = bodies.encode(
+        {
+            "round": found.round,
+            "mechanism": found.deal.mechanism,
+            "versions": dict(found.versions),
+            "rows": rows_of(found),
+        }
+    )
+    key = versioned(found.versions[table], f"round\0{found.round}\0{at}")
+    record = _Record(table, found.versions[table], enlisted.question_of(found.round), key, body)
+    for payer in found.deal.paid:
+        for quote in session.gate.ledger.quote(found.deal.charges, analyst=payer):
+            quote.check(session.gate.caps(payer))
+    new, charged = session.release(
+        [*found.together.tasks, record],
+        sql,
+        step,
+        payers=found.deal.payers,
+        once=partial(enlisted.unchanged, found.entries),
+    )
+    return Told(_stored_rows(new[-1]), charged)
+
+
+def _stored_rows(record: Release) -> list[Row]:
+    return [tuple(row) for row in bodies.decode(record.body)["rows"]]
+
+
+def _release(session: Session, arguments: Arguments) -> Planned:
+    """Return what releasing a round would do, and what that costs whom."""
+    gate, round_, terms = session.gate, _name(arguments["round"]), _terms(arguments)
+    stored = released(gate, round_)
+    latest = session.settings.as_of
+    if stored is not None and (latest is None or stored.id <= latest):
+        lines = (f"Round {round_}", explain.line("known already", f"released before: release {stored.id}"))
+
+        def replay(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
+            return Told(_stored_rows(stored), Fraction(0))
+
+        return Planned((), _populations(gate), "free", lines, (stored.id,), replay)
+    if latest is not None:
+        raise BadValue(f"round {round_} was not released by release {latest}", hint="RESET noisegate.as_of")
+    entries = enlisted.entries(gate.ledger, round_)
+    if not entries:
+        names = dict.fromkeys(entry.round for entry in enlisted.entries(gate.ledger))
+        hint = f"there are: {', '.join(names)}" if names else "enlist queries first, with noisegate.enlist"
+        raise BadValue(f"there is no open round {round_}", hint=hint, span=arguments["round"].span)
+    return planned(session, round_, [_still_asked(gate, entry) for entry in entries], terms)
+
+
+def planned(session: Session, round_: str, queries: Sequence[Asked], terms: Terms) -> Planned:
+    """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
+    gate, found = session.gate, settle(session.gate, round_, queries, terms, releaser=session.analyst)
+    return Planned(
+        [found.deal.charges],
+        tuple(dict.fromkeys(gate.policy.tables[name].population for name in found.versions)),
+        found.together.path,
+        tuple(lines_of(found)),
+        found.together.releases,
+        lambda sql, step: carry_out(session, found, sql, step),
+        keeps=True,
+    )
+
+
+def _still_asked(gate: Gate, entry: Enlisted) -> Asked:
+    """Return a stored query; the policy may have changed since it was enlisted."""
+    try:
+        return asked(gate, entry)
+    except Refusal as refused:
+        refused.message = f"query {entry.number}, by {entry.analyst}: {refused.message}"
+        refused.span = None
+        raise
+
+
+# --- for people --------------------------------------------------------------------------------------------
+
+
+def lines_of(found: Settled) -> list[str]:
+    """Return what EXPLAIN says of a round: what is released, how little could do, who pays, which targets are dear."""
+    line, deal, plan = explain.line, found.deal, found.together
+    counts = (
+        explain.number(len(deal.paid), "analyst"),
+        f"{len(found.queries):,} {'query' if len(found.queries) == 1 else 'queries'}",
+        explain.number(sum(query.answers for query in found.queries), "answer"),
+    )
+    lines = [f"Round {found.round}: {', '.join(counts)}; {deal.mechanism.replace('_', ' ')}"]
+    if deal.scale is not None:
+        lines.append(
+            line(
+                "accuracy",
+                f"what ρ {float(deal.rho or 0):.3g} buys: errors up to {deal.scale:.3g} times those asked for",
+            )
+        )
+    if plan.releases:
+        noun = "release" if len(plan.releases) == 1 else "releases"
+        lines.append(line("known already", f"{noun} {explain.ranges(plan.releases)}"))
+    if plan.tasks and plan.bound is not None and deal.rho is None:
+        gap = max(float(plan.rho) / plan.bound - 1, 0.0) if plan.bound else 0.0
+        within = f"certified within {_percent(gap)} of the least possible for these targets"
+        lines.append(line("how good", within))
+    if plan.tasks and deal.rho is None:
+        ratio = float(found.each_alone / plan.rho)
+        lines.append(line("one by one", f"ρ {float(found.each_alone):.3g}, {ratio:.3g} times as much"))
+    for name, paid in deal.paid.items() if len(deal.paid) > 1 else ():
+        gain = deal.gains.get(name)
+        lines.append(
+            line(name[:14], f"pays ρ {float(paid):.3g}" + (f", gains {gain:.2f}× over going alone" if gain else ""))
+        )
+    return [*lines, *(_sensitivities(found) if deal.rho is None else [])]
+
+
+def _sensitivities(found: Settled) -> list[str]:
+    """Return what 10 % more or less error would change, for the queries for which that is most."""
+    savings = found.together.savings
+    order = sorted(range(len(savings)), key=lambda i: -savings[i])
+    lines = []
+    for i in order[:SHOWN]:
+        entry = found.queries[i].entry
+        if savings[i] < 5e-4:
+            continue
+        more, less = entry.wish.scaled(1.1).text, entry.wish.scaled(0.9).text
+        saved, dearer = _percent(savings[i]), _percent(savings[i] * (0.9**-2 - 1) / (1 - 1.1**-2))
+        text = f"± {entry.wish.text} by {entry.analyst}: ± {more} saves {saved}, ± {less} costs {dearer} more"
+        lines.append(explain.line(found.queries[i].label[:14], text))
+    rest = len(savings) - len(lines)
+    if lines and rest:
+        lines.append(
+            explain.line("others", f"{explain.number(rest, 'query').replace('querys', 'queries')} that matter less")
+        )
+    return lines
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}".replace("%", " %")
+
+
+FUNCTIONS = (
+    Function(
+        "enlist",
+        (
+            Parameter("round", "text", required=True),
+            Parameter("sql", "text", required=True),
+            Parameter("error", "number"),
+            Parameter("importance", "number"),
+            Parameter("sum_error", "number"),
+            Parameter("confidence", "number"),
+        ),
+        ENLISTED,
+        _enlist,
+    ),
+    Function(
+        "withdraw",
+        (Parameter("round", "text", required=True), Parameter("query", "number")),
+        WITHDRAWN,
+        _withdraw,
+    ),
+    Function(
+        "release",
+        (
+            Parameter("round", "text", required=True),
+            Parameter("mechanism", "text"),
+            Parameter("rho", "number"),
+            Parameter("weights", "text"),
+        ),
+        RELEASED,
+        _release,
+    ),
+)
+
+
+def table_rows(gate: Gate) -> list[tuple[Any, ...]]:
+    """Return one row for each query of each round, for the system table noisegate.rounds."""
+    records = {name: released(gate, name) for name in dict.fromkeys(e.round for e in enlisted.entries(gate.ledger))}
+    found = []
+    for e in enlisted.entries(gate.ledger):
+        record, wish = records[e.round], e.wish
+        state = ("open", None) if record is None else ("released", record.id)
+        found.append((e.round, e.number, e.analyst, e.sql, wish.text, wish.confidence, *state, e.created))
+    return found

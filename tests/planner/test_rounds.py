@@ -1,0 +1,516 @@
+"""Rounds: everything enlisted is released at once, every target is met, and nobody pays more than alone."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner import enlisted, rounds
+from planner.accounts import payers
+from planner.costs import PARTS, rho_of
+from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
+from planner.gate import Gate, Session
+from planner.paying import MECHANISMS, filled
+from planner.rounds import Terms
+from tests.planner.gates import open_gate
+
+ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
+    (i * 37 % 60)::INTEGER AS age, (i % 11)::INTEGER AS income FROM range(4000) AS r(i)"""
+COLUMNS = """region = { values = ["n", "s", "w"] }
+sex = { values = ["F", "M"] }
+age = { type = "integer", min = 0, max = 59 }
+income = { type = "integer", min = 0, max = 10, role = "measure" }"""
+ANALYSTS = """[analysts.ann]
+share = 0.5
+[analysts.bob]
+share = 0.3
+[analysts.eve]
+"""
+BY_REGION = "SELECT region, count(*) AS n FROM people GROUP BY region"
+BY_AGE = "SELECT age / 10 AS decade, sex, count(*) AS n FROM people GROUP BY 1, 2"
+YOUNG = "SELECT count(*) AS n FROM people WHERE age < 25"
+
+Open = Callable[..., Gate]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Open]:
+    """Return a function that opens a gate, each time with a new ledger unless it is told which."""
+    gates: list[Gate] = []
+
+    def make(**options: Any) -> Gate:
+        folder = tmp_path / str(options.pop("folder", len(gates)))
+        gates.append(open_gate(folder, ROWS, columns=COLUMNS, rest=options.pop("rest", ANALYSTS), **options))
+        return gates[-1]
+
+    yield make
+    for gate in gates:
+        gate.close()
+
+
+def enlist(session: Session, sql: str, error: float, *, name: str = "q3") -> int:
+    found = session.execute(f"SELECT * FROM noisegate.enlist('{name}', $${sql}$$, error => {error})")
+    assert not found.cost
+    return int(found.rows[0][1])
+
+
+def release(session: Session, rest: str = "", *, name: str = "q3") -> Any:
+    return session.execute(f"SELECT * FROM noisegate.release('{name}'{rest})")
+
+
+def spent(gate: Gate) -> Fraction:
+    return rho_of(gate.ledger.spent("default"))
+
+
+def accounts(gate: Gate) -> dict[str, Fraction]:
+    return {name: rho_of(gate.ledger.account_spent("default", name)) for name in gate.policy.analysts}
+
+
+def half_widths(session: Session, sql: str, error: float) -> list[float]:
+    """Return the half-widths that the plain SELECT states, after checking that it is free."""
+    session.execute(f"SET noisegate.error = {error}")
+    found = session.execute(sql)
+    assert not found.cost
+    assert found.plan is not None
+    assert found.plan.path == "free"
+    return [(high - low) / 2 for row in found.intervals for pair in row if pair for low, high in [pair]]
+
+
+# --- enlisting ---------------------------------------------------------------------------------------------
+
+
+def test_enlisting_spends_nothing_and_is_seen_by_everyone(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_AGE, 30)
+    rows = gate.session("eve").execute("SELECT query, analyst, sql, error, state FROM noisegate.rounds").rows
+    assert rows == [(1, "ann", BY_REGION, "20", "open"), (2, "bob", BY_AGE, "30", "open")]
+    assert spent(gate) == 0
+
+
+def test_what_is_enlisted_survives_a_restart(opened: Open) -> None:
+    gate = opened(folder="same")
+    enlist(gate.session("ann"), BY_REGION, 20)
+    again = Gate.open(gate.policy.path)
+    try:
+        assert [entry.sql for entry in enlisted.entries(again.ledger, "q3")] == [BY_REGION]
+    finally:
+        again.close()
+
+
+def test_a_select_of_the_call_alone_is_the_call_in_from(opened: Open) -> None:
+    session = opened().session("ann")
+    first = session.execute(f"SELECT noisegate.enlist('q3', $${BY_REGION}$$, error => 20)")
+    second = session.execute(f"SELECT * FROM noisegate.enlist('q3', $${BY_REGION}$$, error => 20)")
+    assert first.rows == second.rows
+    assert [column.name for column in first.columns] == list(rounds.ENLISTED)
+
+
+def test_a_query_has_the_accuracy_it_was_enlisted_with_last(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("ann"), BY_REGION, 40)
+    enlist(gate.session("bob"), BY_REGION, 10)
+    assert [(e.analyst, e.wish.error) for e in enlisted.entries(gate.ledger, "q3")] == [("ann", 40.0), ("bob", 10.0)]
+
+
+def test_settings_and_importance_say_what_is_not_said(opened: Open) -> None:
+    session = opened().session("ann")
+    session.execute("SET noisegate.error = 80")
+    session.execute("SET noisegate.confidence = 0.9")
+    session.execute(f"SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
+    session.execute(f"SELECT noisegate.enlist('q3', $${BY_AGE}$$, importance => 4)")
+    wishes = [e.wish for e in enlisted.entries(session.gate.ledger, "q3")]
+    assert [(wish.error, wish.confidence) for wish in wishes] == [(80.0, 0.9), (40.0, 0.9)]
+
+
+WRONG = [
+    ("enlist('q3', $$SELECT nope FROM people$$)", UnknownColumn, "nope"),
+    ("enlist('q3', $$SELECT * FROM people$$)", Forbidden, "people"),
+    ("enlist('q3', $$SELECT count(*) FROM nowhere$$)", Refusal, "nowhere"),
+    ("enlist('q3', $$SET noisegate.error = 3$$)", Forbidden, None),
+    ("enlist('q3', $$SELECT 1$$)", Unsupported, None),
+    ("enlist('', $$SELECT count(*) FROM people$$)", BadValue, "''"),
+    ("enlist('q3', $$SELECT count(*) FROM people$$, error => -1)", BadValue, "-1"),
+    ("enlist('q3', $$SELECT count(*) FROM people$$, error => 1, importance => 2)", BadValue, "2"),
+    ("enlist('q3')", UnknownFunction, None),
+    ("release('q4')", BadValue, "'q4'"),
+    ("release('q3', mechanism => 'magic')", BadValue, "'magic'"),
+    ("release('q3', weights => 'ann: 3')", BadValue, "'ann: 3'"),
+    ("withdraw('q3', query => 99)", BadValue, None),
+]
+
+
+@pytest.mark.parametrize(("call", "kind", "piece"), WRONG)
+def test_a_wrong_call_is_refused_and_points_at_the_place(
+    opened: Open, call: str, kind: type[Refusal], piece: str | None
+) -> None:
+    gate, sql = opened(), f"SELECT * FROM noisegate.{call}"
+    with pytest.raises(kind) as caught:
+        gate.session("ann").execute(sql)
+    if piece is not None:
+        assert caught.value.span is not None
+        start, end = caught.value.span
+        assert sql[start : end + 1].lstrip("-") == piece.lstrip("-")
+    assert caught.value.hint
+    assert spent(gate) == 0
+
+
+def test_describing_a_call_does_nothing(opened: Open) -> None:
+    gate = opened()
+    columns = gate.session("ann").describe(f"SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
+    assert [column.name for column in columns] == list(rounds.ENLISTED)
+    gate.session("ann").execute(f"EXPLAIN SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
+    assert enlisted.entries(gate.ledger) == []
+
+
+def test_each_analyst_withdraws_their_own(opened: Open) -> None:
+    gate = opened()
+    first, second = enlist(gate.session("ann"), BY_REGION, 20), enlist(gate.session("bob"), BY_AGE, 30)
+    with pytest.raises(Forbidden):
+        gate.session("ann").execute(f"SELECT noisegate.withdraw('q3', query => {second})")
+    assert gate.session("ann").execute("SELECT noisegate.withdraw('q3')").rows == [("q3", first, BY_REGION)]
+    assert [e.number for e in enlisted.entries(gate.ledger, "q3")] == [second]
+
+
+# --- releasing ---------------------------------------------------------------------------------------------
+
+
+def test_afterwards_the_plain_selects_are_free_for_everyone(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_AGE, 30)
+    found = release(gate.session("ann"))
+    assert found.cost == spent(gate) > 0
+    for analyst in gate.policy.analysts:
+        assert max(half_widths(gate.session(analyst), BY_REGION, 20)) <= 20 * (1 + 1e-6)
+        assert max(half_widths(gate.session(analyst), BY_AGE, 30)) <= 30 * (1 + 1e-6)
+    again = release(gate.session("bob"))
+    assert again.rows == found.rows
+    assert not again.cost
+    assert gate.session("eve").execute("SELECT DISTINCT state FROM noisegate.rounds").rows == [("released",)]
+    with pytest.raises(BadValue, match="released already"):
+        enlist(gate.session("ann"), YOUNG, 20)
+
+
+def drawn(source: random.Random) -> str:
+    """Return a random query: counts and sums, in groups or not, of all or of some."""
+    keys = source.sample(["region", "sex", "age / 10", "age / 20", "CASE WHEN age < 18 THEN 1 ELSE 0 END"], 2)
+    keys = keys[: source.randint(0, 2)]
+    aggregate = source.choice(["count(*)", "count(*)", "count(*)", "sum(income)", "avg(income)"])
+    where = source.choice(["", "", f" WHERE age < {source.randint(5, 55)}", " WHERE sex = 'F'", " WHERE region <> 's'"])
+    group = f" GROUP BY {', '.join(str(i + 1) for i in range(len(keys)))}" if keys else ""
+    return f"SELECT {', '.join([*keys, aggregate])} AS n FROM people{where}{group}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_target_of_a_random_round_is_met_for_no_more_than_one_by_one(opened: Open, seed: int) -> None:
+    source, gate = random.Random(seed), opened()
+    names = list(gate.policy.analysts)
+    for _ in range(source.randint(0, 3)):
+        before = gate.session(source.choice(names))
+        before.execute(f"SET noisegate.error = {source.choice([15, 30, 60])}")
+        before.execute(drawn(source))
+    asked = [
+        (source.choice(names), drawn(source), source.choice([10, 20, 40, 80])) for _ in range(source.randint(1, 6))
+    ]
+    for name, sql, error in asked:
+        enlist(gate.session(name), sql, error)
+    entries = enlisted.entries(gate.ledger, "q3")
+    session = gate.session(entries[0].analyst)
+    plan = rounds.settle(gate, "q3", [rounds.asked(gate, e) for e in entries], Terms(), releaser=session.analyst)
+    assert plan.together.bound is None or plan.together.bound <= float(plan.together.rho) * (1 + 1e-9)
+    assert plan.together.rho <= plan.each_alone
+    booked = accounts(gate)
+    price = session.explain("SELECT noisegate.release('q3')")
+    found = release(session)
+    assert found.cost == price.rho == plan.together.rho
+    for name, paid in plan.deal.paid.items():
+        grown = accounts(gate)[name] - booked[name]
+        assert grown <= paid + plan.together.rho / 10**5  # cells that paid before may make it less
+    for entry, row in zip(entries, found.rows, strict=True):
+        widths = half_widths(gate.session(source.choice(names)), entry.sql, entry.wish.error)
+        if "avg" not in entry.sql:
+            bound = entry.wish.error * (10 if "sum" in entry.sql else 1)
+            assert max(widths) <= bound * (1 + 1e-6)
+            assert row[4] <= bound * (1 + 1e-6)
+            assert max(widths) <= row[4] * (1 + 1e-6)
+
+
+def test_a_round_pays_only_for_what_is_not_known(opened: Open) -> None:
+    fresh, later = opened(), opened()
+    later.session("eve").execute("SET noisegate.error = 30")
+    session = later.session("eve")
+    session.execute("SET noisegate.error = 30")
+    session.execute(BY_AGE)
+    for gate in (fresh, later):
+        enlist(gate.session("ann"), BY_AGE, 20)
+        enlist(gate.session("ann"), BY_REGION, 20)
+    costs = [release(gate.session("ann")).cost for gate in (fresh, later)]
+    assert costs[1] < costs[0]
+    enlist(later.session("bob"), "SELECT sex, count(*) FROM people GROUP BY sex", 120, name="known")
+    assert not release(later.session("bob"), name="known").cost
+
+
+def test_everything_that_can_be_asked_can_be_enlisted(opened: Open) -> None:
+    gate = opened()
+    queries = [
+        "SELECT region, avg(income) AS a FROM people GROUP BY region",
+        "SELECT median(age) AS m FROM people",
+        "SELECT count(DISTINCT age) AS d FROM people",
+        "SELECT region, sex, count(*) AS n FROM people GROUP BY CUBE (region, sex)",
+        "SELECT variance(income) AS v FROM people",
+    ]
+    for sql in queries:
+        enlist(gate.session("ann"), sql, 60)
+    release(gate.session("ann"))
+    for sql in queries:
+        half_widths(gate.session("bob"), sql, 60)
+
+
+def test_large_marginals_share_what_they_have_in_common(tmp_path: Path) -> None:
+    names = [f"c{i}" for i in range(6)]
+    values = "[" + ", ".join(f"'{v}'" for v in "abcdefgh") + "]"
+    made = ", ".join(f"{values}[1 + (i * {i + 3}) % 8] AS {n}" for i, n in enumerate(names))
+    select = f"SELECT {made} FROM range(2000) r(i)"
+    columns = "\n".join(f'{name} = {{ values = ["a", "b", "c", "d", "e", "f", "g", "h"] }}' for name in names)
+    gate = open_gate(tmp_path, select, columns=columns)
+    try:
+        session = gate.session()
+        pairs = [(a, b) for i, a in enumerate(names) for b in names[i + 1 :]]
+        queries = [f"SELECT {a}, {b}, count(*) AS n FROM people GROUP BY 1, 2" for a, b in pairs]
+        queries.append("SELECT c0, c1, c2, c3, count(*) AS n FROM people GROUP BY 1, 2, 3, 4")
+        for sql in queries:
+            enlist(session, sql, 50)
+        price = session.explain("SELECT noisegate.release('q3')")
+        assert price.path == "marginals"
+        assert any("certified" in line for line in price.lines)
+        found = release(session)
+        assert found.cost * Fraction(13, 10) < sum(Fraction(row[5]) for row in found.rows)
+        for sql in (*source_of(queries), queries[-1]):
+            assert max(half_widths(session, sql, 50)) <= 50 * (1 + 1e-6)
+    finally:
+        gate.close()
+
+
+def source_of(queries: list[str]) -> list[str]:
+    return random.Random(5).sample(queries, 5)
+
+
+def test_a_refreshed_table_opens_its_rounds_again(opened: Open) -> None:
+    gate = opened()
+    session = gate.session("ann")
+    enlist(session, BY_REGION, 20)
+    first = release(session)
+    gate.refresh("people")
+    enlist(session, YOUNG, 20)
+    second = release(session)
+    assert second.cost > 0
+    assert len(second.rows) == len(first.rows) + 1
+    assert spent(gate) == first.cost + second.cost
+
+
+# --- who pays ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("rho", [None, 0.001])
+def test_nobody_but_who_releases_pays_more_than_alone(opened: Open, mechanism: str, rho: float | None) -> None:
+    gate = opened()
+    asked = {"ann": BY_REGION, "bob": BY_AGE, "eve": YOUNG}
+    for name, sql in asked.items():
+        enlist(gate.session(name), sql, 30)
+    alone = {}
+    for name, sql in asked.items():
+        session = gate.session(name)
+        session.execute("SET noisegate.error = 30")
+        alone[name] = session.explain(sql).rho
+    found = release(gate.session("bob"), f", mechanism => '{mechanism}'" + (f", rho => {rho}" if rho else ""))
+    paid = accounts(gate)
+    for name in ("ann", "eve"):
+        assert paid[name] <= alone[name] * (1 + Fraction(1, 10**5))
+    assert sum(paid.values()) >= found.cost == spent(gate)
+    assert sum(paid.values()) <= found.cost * (1 + Fraction(1, 10**5)) or mechanism == "independent" or rho
+    if rho is not None:
+        assert Fraction(rho) * Fraction(8, 10) <= found.cost <= Fraction(rho)
+    else:
+        for name, sql in asked.items():
+            assert max(half_widths(gate.session(name), sql, 30)) <= 30 * (1 + 1e-6)
+
+
+def test_a_given_rho_scales_all_errors_alike(opened: Open) -> None:
+    gate = opened()
+    session = gate.session("ann")
+    enlist(session, BY_REGION, 10)
+    enlist(session, BY_AGE, 20)
+    whole = session.explain("SELECT noisegate.release('q3')").rho
+    found = release(session, f", rho => {float(whole) / 4}")
+    assert whole / 4 * Fraction(95, 100) <= found.cost <= whole / 4
+    factors = [row[4] / row[3] for row in found.rows]
+    assert max(factors) == pytest.approx(2, rel=0.03)
+    assert max(half_widths(session, BY_REGION, 10 * max(factors) * 1.001)) <= 10 * max(factors) * 1.001
+
+
+def test_savings_are_poured_out_by_weight() -> None:
+    limits = {"ann": Fraction(4), "bob": Fraction(1), "eve": Fraction(0)}
+    weights = {"ann": Fraction(1), "bob": Fraction(1), "eve": Fraction(5)}
+    assert filled(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
+    assert filled(Fraction(9), limits, weights) == limits
+    assert filled(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
+
+
+def test_weights_say_who_gains(opened: Open) -> None:
+    paid = []
+    for weights in ("ann = 9, bob = 1", "ann = 1, bob = 9"):
+        gate = opened()
+        enlist(gate.session("ann"), BY_AGE, 30)
+        enlist(gate.session("bob"), BY_AGE.replace("sex", "region"), 30)
+        release(gate.session("ann"), f", weights => '{weights}'")
+        paid.append(accounts(gate))
+    assert paid[0]["ann"] < paid[1]["ann"]
+    assert paid[0]["bob"] > paid[1]["bob"]
+
+
+def test_only_those_who_take_part_release_a_round(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    with pytest.raises(Forbidden):
+        release(gate.session("bob"))
+    with pytest.raises(BadValue, match="takes no part"):
+        release(gate.session("ann"), ", weights => 'ann = 1, bob = 2'")
+
+
+def test_a_round_beyond_somebodys_account_is_refused_and_charges_nothing(opened: Open) -> None:
+    gate = opened(epsilon=0.4)
+    enlist(gate.session("ann"), YOUNG, 500)
+    enlist(gate.session("eve"), BY_AGE, 30)
+    with pytest.raises(BudgetExceeded, match="account of eve"):
+        release(gate.session("ann"))
+    assert spent(gate) == 0
+    assert gate.ledger.releases() == []
+
+
+def test_the_parts_that_analysts_pay_cover_the_cost(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_AGE, 20)
+    release(gate.session("ann"))
+    first, record = gate.ledger.releases()
+    assert payers(first.analyst).keys() == {"ann", "bob"}
+    assert sum(payers(first.analyst).values()) == PARTS
+    assert (record.kind, record.cost.highest) == ("round", 0)
+    text = gate.session("ann").execute("SELECT analyst FROM noisegate.releases WHERE id = 1").rows[0][0]
+    assert text.startswith("ann ")
+    assert " %, bob " in text
+
+
+# --- once, and wholly --------------------------------------------------------------------------------------
+
+
+def test_of_two_who_release_at_once_one_pays(opened: Open) -> None:
+    gate = opened(folder="same")
+    other = Gate.open(gate.policy.path)
+    try:
+        enlist(gate.session("ann"), BY_REGION, 20)
+        enlist(other.session("bob"), BY_AGE, 20)
+        both, results = threading.Barrier(2), list[Any]()
+
+        def run(session: Session) -> None:
+            def step(text: str) -> None:
+                if text == "charging":
+                    both.wait(timeout=30)
+
+            results.append(session.execute("SELECT * FROM noisegate.release('q3')", on_step=step))
+
+        threads = [threading.Thread(target=run, args=(each,)) for each in (gate.session("ann"), other.session("bob"))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(bool(result.cost) for result in results) == [False, True]
+        assert results[0].rows == results[1].rows
+        assert [release.kind for release in gate.ledger.releases()] == ["linear", "round"]
+    finally:
+        other.close()
+
+
+def test_a_round_that_changes_while_it_is_planned_is_not_released(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+
+    def step(text: str) -> None:
+        if text == "measuring":
+            enlist(gate.session("bob"), BY_AGE, 20)
+
+    with pytest.raises(BadValue, match="changed while it was planned"):
+        gate.session("ann").execute("SELECT * FROM noisegate.release('q3')", on_step=step)
+    assert gate.ledger.releases() == []
+    assert spent(gate) == 0
+
+
+KILLED = """
+import os, signal, sys
+from planner.gate import Gate
+session = Gate.open(sys.argv[1]).session("ann")
+def step(text):
+    if text == sys.argv[2]:
+        os.kill(os.getpid(), signal.SIGKILL)
+session.execute("SELECT * FROM noisegate.release('q3')", on_step=step)
+"""
+
+
+@pytest.mark.parametrize(("moment", "stored"), [("charging", 0), ("answering", 2)])
+def test_a_killed_release_happened_wholly_or_not_at_all(opened: Open, moment: str, stored: int) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_AGE, 20)
+    ended = subprocess.run([sys.executable, "-c", KILLED, str(gate.policy.path), moment], check=False)
+    assert ended.returncode == -signal.SIGKILL
+    assert len(gate.ledger.releases()) == stored
+    assert bool(spent(gate)) == bool(stored)
+    assert bool(release(gate.session("ann")).cost) != bool(stored)
+
+
+# --- shares that move --------------------------------------------------------------------------------------
+
+
+def test_a_moved_share_counts_at_once_and_never_raises_the_total(opened: Open) -> None:
+    gate = opened(folder="same", epsilon=1.0)
+    running = Gate.open(gate.policy.path)
+    try:
+        before = running.session("eve").execute("SELECT sum(rho_total) FROM noisegate.accounts").rows
+        gate.move("0.2", source="ann", target="eve")
+        rows = running.session("eve").execute("SELECT analyst, share FROM noisegate.accounts ORDER BY 1").rows
+        assert [(name, round(share, 9)) for name, share in rows] == [("ann", 0.3), ("bob", 0.3), ("eve", 0.4)]
+        after = running.session("eve").execute("SELECT sum(rho_total) FROM noisegate.accounts").rows
+        assert after[0][0] == pytest.approx(before[0][0])
+        session = running.session("eve")
+        session.execute(f"SET noisegate.rho = {float(running.cap) * 0.35}")
+        assert session.execute(YOUNG).cost  # more than the policy gives to eve
+        with pytest.raises(BudgetExceeded, match=r"the account of eve has 0\.05 left"):
+            gate.move("0.1", source="eve", target="bob")
+        gate.move("0.05", source="eve", target="bob")
+        with pytest.raises(BudgetExceeded):
+            session.execute(BY_REGION)
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize(
+    ("share", "source", "target"),
+    [("0", "ann", "bob"), ("x", "ann", "bob"), ("0.6", "ann", "bob"), ("0.1", "ann", "ann"), ("0.1", "ann", "zoe")],
+)
+def test_what_is_no_share_is_not_moved(opened: Open, share: str, source: str, target: str) -> None:
+    gate = opened()
+    with pytest.raises(Refusal):
+        gate.move(share, source=source, target=target)
+    assert gate.ledger.moved() == {}
