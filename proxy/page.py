@@ -44,14 +44,14 @@ def _text(value: object) -> str:
 
 
 def _number(value: float | None) -> str:
-    """Return a number with four digits, or all before the point.
+    """Return a number with four digits, or all before the point if that is short.
 
-    >>> [_number(v) for v in (12345.678, 0.012345, 3.0, None, 2.5e7)]
-    ['12,346', '0.01235', '3', '–', '25,000,000']
+    >>> [_number(v) for v in (12345.678, 0.012345, 3.0, None, 2.5e7, 1.2345678e10)]
+    ['12,346', '0.01235', '3', '–', '25,000,000', '1.235e+10']
     """
     if value is None:
         return "–"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.4g}"
 
 
 def _lead(found: Fidelity) -> str:
@@ -96,7 +96,7 @@ def _overview(found: Fidelity) -> str:
         link = f"<a href='#{_anchor(column)}'>{_text(column)}</a>"
         rows.append(f"<tr><th scope='row'>{link}</th>{cells}{_badge(paired)}</tr>")
     heads = f"<thead><tr><th></th>{head}<th>with others</th></tr></thead>"
-    return f"<table class='grid'>{heads}<tbody>{''.join(rows)}</tbody></table>"
+    return _table("grid", heads, rows)
 
 
 def _badge(findings: Sequence[Finding]) -> str:
@@ -224,7 +224,12 @@ def _queries(found: Fidelity) -> str:
         )
     heads = ("query", "hold", "τ", "least τ", "decided by", "ε", "ρ charged")
     head = "".join(f"<th>{name}</th>" for name in heads)
-    return f"<table class='list'><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return _table("list", f"<thead><tr>{head}</tr></thead>", rows)
+
+
+def _table(kind: str, heads: str, rows: Sequence[str]) -> str:
+    """Return a table that can be moved sideways by itself where the screen is narrow."""
+    return f"<div class='wide'><table class='{kind}'>{heads}<tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def _notes(found: Fidelity) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -22,6 +23,7 @@ from planner.verify import COLUMNS
 from proxy import batch
 from proxy.page import page
 from tests.planner.gates import open_gate, write
+from tests.proxy.clients.fetch import BROWSER, NODE
 
 YOUNG = "SELECT count(*) FROM adult_synth WHERE age < 30"
 HOURS = "SELECT sex, avg(hours) FROM adult_synth GROUP BY sex"
@@ -289,3 +291,24 @@ def test_fidelity_writes_its_page_and_says_what_it_cost(folder: Path, capsys: py
     assert "there is no synthetic table adult" in err
     code, _, err = run(folder, capsys, "fidelity", "adult_synth", "--epsilon", "0.2", "--out", str(folder / "no" / "x"))
     assert code == 1
+
+
+@pytest.mark.skipif(NODE is None or not BROWSER.exists(), reason="no browser: python -m tests.proxy.clients.fetch")
+def test_a_browser_shows_the_page_whole_on_any_screen_and_fetches_nothing(
+    found: tuple[Gate, Fidelity], tmp_path: Path
+) -> None:
+    target = tmp_path / "page.html"
+    target.write_text(page(found[1]), encoding="utf-8")
+    look = Path(__file__).parent / "clients" / "look.mjs"
+    done = subprocess.run([str(NODE), look, BROWSER, target], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    screens = json.loads(done.stdout)
+    for seen in screens:
+        assert seen["fetched"] == [f"file://{target}"]
+        assert seen["complaints"] == []
+        assert seen["title"] in seen["text"]
+        assert len(seen["pictures"]) == len(found[1].findings)
+        assert all(width > 100 and height > 10 and not outside for width, height, outside in seen["pictures"])
+        assert (seen["overflow"] <= 0, seen["dead"]) == (True, 0)
+        assert len(set(seen["colours"])) == 2
+    assert screens[1]["colours"] != screens[2]["colours"]

