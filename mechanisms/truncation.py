@@ -307,5 +307,16 @@ def scaled(buckets: Buckets, total: Number) -> Buckets:
 
 
 def _misses(gaps: Sequence[float], threshold: Floats, scale: float) -> Floats:
-    """Return P(no success among the first j comparisons | threshold noise), shape (j, thresholds)."""
-    return np.asarray(np.cumprod([laplace.cdf(gap + threshold, scale) for gap in gaps], axis=0), np.float64)
+    """Return P(no success among the first j comparisons | threshold noise), shape (j, thresholds).
+
+    Most gaps are far beyond all noise: there the probability is 0 or 1, and needs no exponentials.
+    """
+    low, high = float(threshold.min()), float(threshold.max())
+    found, left = np.empty((len(gaps), len(threshold))), np.ones(len(threshold))
+    for j, gap in enumerate(gaps):
+        if gap + high < -laplace.SURE * scale:
+            left = np.zeros(len(threshold))
+        elif gap + low < laplace.SURE * scale:
+            left = left * laplace.cdf(gap + threshold, scale)
+        found[j] = left
+    return found
