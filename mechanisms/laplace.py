@@ -82,7 +82,10 @@ def sum_cdf(x: npt.ArrayLike, scales: Sequence[float]) -> Floats:
     x = np.asarray(x, np.float64)
     if not scales:
         return (x >= 0).astype(np.float64)
-    return np.asarray(sum(weight * cdf(x, scale) for weight, scale in zip(mixture(tuple(scales)), scales, strict=True)))
+    size = np.abs(x)
+    weights = mixture(tuple(scales)) / 2  # their sum is a half: `tail` is that of the mixture
+    tail = np.asarray(sum(weight * np.exp(size / -scale) for weight, scale in zip(weights, scales, strict=True)))
+    return np.where(x < 0, tail, 1 - tail)
 
 
 def quadrature(scales: Sequence[float], *, kinks: Sequence[float], finest: float) -> tuple[Floats, Floats]:
