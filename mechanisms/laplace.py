@@ -4,6 +4,7 @@ Draws are exact (`sampling`). Probabilities are floating point: they are told to
 deciders, but no decision depends on them.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ Floats = npt.NDArray[np.float64]
 _FINE = 20  # the scale is at most 2^-20 of it larger than asked for
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(20)
 _TAIL = 45.0  # beyond this many scales lies e^-45 of a Laplace distribution
+
+SURE = 750.0
+"""Beyond this many scales from the middle `cdf` is 0 or 1: e^-750 is 0 in floating point."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ def cdf(x: npt.ArrayLike, scale: float) -> Floats:
     return np.where(x < 0, tail, 1 - tail)
 
 
-def mixture(scales: Sequence[float]) -> Floats:
+@functools.lru_cache(maxsize=256)
+def mixture(scales: tuple[float, ...]) -> Floats:
     """Return weights w with P(sum of independent Lap(scales) <= x) = sum_i w_i P(Lap(scales[i]) <= x).
 
     By partial fractions of the characteristic function, prod 1 / (1 + b_i^2 t^2). The scales must be distinct;
@@ -77,7 +82,10 @@ def sum_cdf(x: npt.ArrayLike, scales: Sequence[float]) -> Floats:
     x = np.asarray(x, np.float64)
     if not scales:
         return (x >= 0).astype(np.float64)
-    return np.asarray(sum(weight * cdf(x, scale) for weight, scale in zip(mixture(scales), scales, strict=True)))
+    size = np.abs(x)
+    weights = mixture(tuple(scales)) / 2  # their sum is a half: `tail` is that of the mixture
+    tail = np.asarray(sum(weight * np.exp(size / -scale) for weight, scale in zip(weights, scales, strict=True)))
+    return np.where(x < 0, tail, 1 - tail)
 
 
 def quadrature(scales: Sequence[float], *, kinks: Sequence[float], finest: float) -> tuple[Floats, Floats]:
@@ -96,6 +104,6 @@ def quadrature(scales: Sequence[float], *, kinks: Sequence[float], finest: float
     points = cuts[:-1, None] + half + half * _NODES
     density = sum(
         weight * np.exp(-np.abs(points) / scale) / (2 * scale)
-        for weight, scale in zip(mixture(scales), scales, strict=True)
+        for weight, scale in zip(mixture(tuple(scales)), scales, strict=True)
     )
     return points.ravel(), (half * _WEIGHTS * density).ravel()

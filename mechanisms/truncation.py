@@ -24,7 +24,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -107,9 +107,9 @@ class Race:
         nobody, answer = 1.0, 0.0
         for j in reversed(range(self.races)):
             own, limit = float(buckets.sums[j]), self.penalty * scales[j]
-            # Exact differences, for sums that are huge beside tau.
-            ends = float(self.claim.low - prefix[j]), float(self.claim.high - prefix[j])
             if nobody > 1e-15:
+                # Exact differences, for sums that are huge beside tau.
+                ends = float(self.claim.low - prefix[j]), float(self.claim.high - prefix[j])
                 answer += nobody * self._wins(own, limit, ends, scales[: j + 1])
             nobody *= float(laplace.cdf(limit - own, scales[j]) - laplace.cdf(-limit - own, scales[j]))
         return answer + nobody * (self.claim.low < 0 < self.claim.high)
@@ -231,22 +231,13 @@ class Sparse:
         """
         sums = [self.sign * total for total in accumulate(buckets.sums)][1:]
         upper, lower = (
-            [float((end - total) / Fraction(2**j)) for j, total in enumerate(sums, 1)] for end in self._ends
+            [math.ldexp(float(end - total), -j) for j, total in enumerate(sums, start=1)] for end in self._ends
         )
         kinks = [-gap for gap in (*upper, *lower)]
         scale = self.summing.scale
         threshold, masses = laplace.quadrature([scale], kinks=kinks, finest=scale)
         none_above, none_inside = _misses(upper, threshold, scale), _misses(lower, threshold, scale)
-        return float(self._truncation(buckets) @ ((none_above * (1 - none_inside)) @ masses))
-
-    def _truncation(self, buckets: Buckets) -> Floats:
-        """Return the probability of every j that algorithm 4 may stop at."""
-        goal, scale = _THETA * sum(buckets.counts), self.counting.scale
-        gaps = [float(goal - count) for count in accumulate(buckets.counts)][1:]
-        scales = [scale, float(_THETA) * scale]
-        noise, masses = laplace.quadrature(scales, kinks=[-gap for gap in gaps], finest=scale)
-        left = np.array([1.0, *(_misses(gaps, noise, scale) @ masses)[:-1], 0.0])
-        return -np.diff(left)
+        return float(_stops(buckets.counts, self.counting.scale) @ ((none_above * (1 - none_inside)) @ masses))
 
     def truth(self, buckets: Buckets) -> bool:
         return self.claim.holds(buckets.total)
@@ -295,6 +286,8 @@ def scaled(buckets: Buckets, total: Number) -> Buckets:
     the largest magnitude.
     """
     gap = Fraction(total) - buckets.total
+    if gap == 0:
+        return buckets
     weight = sum(part for part in buckets.sums if part * buckets.total > 0)
     if weight == 0:
         rows = abs(gap) / 2 ** (len(buckets.sums) - 1)
@@ -306,6 +299,27 @@ def scaled(buckets: Buckets, total: Number) -> Buckets:
     )
 
 
+@lru_cache(maxsize=8)
+def _stops(counts: tuple[Number, ...], scale: float) -> Floats:
+    """Return the probability of every j that algorithm 4 may stop at; a search asks for the same one many times."""
+    goal = _THETA * sum(counts)
+    gaps = [float(goal - count) for count in accumulate(counts)][1:]
+    noise, masses = laplace.quadrature([scale, float(_THETA) * scale], kinks=[-gap for gap in gaps], finest=scale)
+    left = np.array([1.0, *(_misses(gaps, noise, scale) @ masses)[:-1], 0.0])
+    return -np.diff(left)
+
+
 def _misses(gaps: Sequence[float], threshold: Floats, scale: float) -> Floats:
-    """Return P(no success among the first j comparisons | threshold noise), shape (j, thresholds)."""
-    return np.asarray(np.cumprod([laplace.cdf(gap + threshold, scale) for gap in gaps], axis=0), np.float64)
+    """Return P(no success among the first j comparisons | threshold noise), shape (j, thresholds).
+
+    Most gaps are far beyond all noise: there the probability is 0 or 1, and needs no exponentials.
+    """
+    low, high = float(threshold.min()), float(threshold.max())
+    found, left = np.empty((len(gaps), len(threshold))), np.ones(len(threshold))
+    for j, gap in enumerate(gaps):
+        if gap + high < -laplace.SURE * scale:
+            left = np.zeros(len(threshold))
+        elif gap + low < laplace.SURE * scale:
+            left = left * laplace.cdf(gap + threshold, scale)
+        found[j] = left
+    return found

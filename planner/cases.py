@@ -72,6 +72,15 @@ class Case:
     def name(self) -> str | None:
         return self.decider.name if self.decider is not None else None if self.settled is None else FREE
 
+    @cached_property
+    def wrong(self) -> list[tuple[Fraction, float]]:
+        """Return (true gap, probability of a wrong decision), the worse of a gap upwards and downwards, on the grid."""
+        if self.decider is None or self.claim is None:
+            return []
+        gaps = [Fraction(part).limit_denominator(10) * self.claim.tau for part in GAPS]
+        up, down = (deciders.profile(self.decider, self.values, [sign * gap for gap in gaps]) for sign in (1, -1))
+        return list(zip(gaps, np.maximum(up, down).tolist(), strict=True))
+
 
 def claimed(about: Subject, wish: Wish) -> list[Case]:
     """Return what is claimed of every group. Depends on the synthetic table and the policy only."""
@@ -278,7 +287,7 @@ class Decisions:
             rho,
             least,
             self.wish.delta,
-            wrong(case, self.about),
+            wrong(case, self.about.asked.unit),
             case.why,
         )
 
@@ -310,15 +319,11 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def wrong(case: Case, about: Subject) -> str | None:
-    """Return [[true gap, probability of a wrong decision], …] as JSON: the worse of a gap upwards and downwards."""
-    if case.decider is None or case.claim is None:
+def wrong(case: Case, unit: Fraction) -> str | None:
+    """Return [[true gap, probability of a wrong decision], …] as JSON."""
+    if not case.wrong:
         return None
-    unit = float(about.asked.unit)
-    gaps = [Fraction(part).limit_denominator(10) * case.claim.tau for part in GAPS]
-    up, down = (deciders.profile(case.decider, case.values, [sign * gap for gap in gaps]) for sign in (1, -1))
-    pairs = zip(gaps, np.maximum(up, down), strict=True)
-    return json.dumps([[_rounded(float(gap) * unit), _rounded(float(chance))] for gap, chance in pairs])
+    return json.dumps([[_rounded(float(gap) * float(unit)), _rounded(chance)] for gap, chance in case.wrong])
 
 
 def _rounded(value: float) -> float:

@@ -17,7 +17,7 @@ from planner.domain import Domain
 from planner.errors import BadValue, Refusal, UnknownTable
 from planner.functions import written
 from planner.gate import Gate, Session
-from planner.sandbox import quoted
+from planner.sources.duckdb import quoted
 from planner.verify import DELTA, LEAST_EPSILON, Verdict, Verification
 
 MAX_BARS = 48

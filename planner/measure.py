@@ -37,7 +37,7 @@ MAX_ROWS_BITS = 40
 
 
 Vector = Callable[[Workspace, Sequence[Feature]], Integers]
-Scan = Callable[[Sequence[Axis], Sequence[Feature], Cut | None], Tally]
+Scan = Callable[[Sequence[Axis], Sequence[Feature], Cut | None, Sequence[Ints]], Tally]
 
 
 class Exact:
@@ -106,13 +106,14 @@ class Exact:
 
     def _added(self, asked: Summed, cut: Cut | None) -> Iterator[tuple[int, int, int, int]]:
         """Yield what rows add, range by range: their group, a value among theirs, their number and their sum."""
-        question = asked.question
-        place_of = np.full(question.workspace.cells, -1)
+        question, workspace = asked.question, asked.question.workspace
+        place_of = np.full(workspace.cells, -1)
         place_of[question.cell] = np.arange(len(question.cell))
-        tally = self._scan(question.workspace.axes, () if cut is None else ((cut.column, 1),), cut)
+        wanted = [np.unique(workspace.atom_of(question.cell, i)) for i in range(len(workspace.axes))]
+        tally = self._scan(workspace.axes, () if cut is None else ((cut.column, 1),), cut, wanted)
         ranges = np.zeros(len(tally.codes), dtype=np.int64) if tally.ranges is None else tally.ranges
         lines = [asked.affine(pattern) for pattern in range(len(asked.present))]
-        places = place_of[_cells_of(tally, question.workspace)]
+        places = place_of[_cells_of(tally, workspace)]
         for i in np.flatnonzero(places >= 0):
             place, sums = places[i], tally.sums[i]
             if not asked.present[question.pattern[place]]:
@@ -274,11 +275,13 @@ class Meter:
             self._keep(tally)
         return _rolled_up(tally, workspace, features)
 
-    def _scanned(self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None) -> Tally:
-        """Return a tally that is not kept."""
+    def _scanned(
+        self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None, wanted: Sequence[Ints]
+    ) -> Tally:
+        """Return a tally of rows in the wanted atoms; it is not kept."""
         before = self._source.fingerprint()
         self.version()  # refuses if the source changed without a refresh
-        tally = self._source.tally(axes, features, cut)
+        tally = self._source.tally(axes, features, cut, wanted)
         self._unchanged(before)
         return tally
 

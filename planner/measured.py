@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
+from typing import Any
 
 from sqlglot import exp
+from sqlglot.schema import MappingSchema
 
 from planner.policy import Table
+from planner.statement import DIALECT
 
 BASE = "__p"
 """Name of the protected table in every flattened expression."""
@@ -34,6 +38,15 @@ class Catalog:
     protected: Mapping[str, Table]
     types: Mapping[str, Mapping[str, str]]
     views: Mapping[str, exp.Query]
+
+    @cached_property
+    def schema(self) -> MappingSchema:
+        """Return the column types as sqlglot has them: by schema, which is empty for tables without one."""
+        found: dict[str, Any] = {}  # Any: dictionaries of dictionaries, in which sqlglot sees objects
+        for name, columns in self.types.items():
+            folder, _, table = name.rpartition(".")
+            found.setdefault(folder, {})[table] = dict(columns)
+        return MappingSchema(found, dialect=DIALECT)
 
 
 @dataclass(frozen=True)

@@ -122,19 +122,12 @@ def inline_interval_aliases(tree: exp.Query) -> None:
 def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
     """Return the tree with every column qualified, stars and ordinals expanded, types noted, and the integer
     division of PostgreSQL written out."""
-    schema: dict[str, object] = {}
-    for name, columns in catalog.types.items():
-        place = schema
-        *folders, last = name.split(".")
-        for folder in folders or [""]:
-            place = place.setdefault(folder, {})  # type: ignore[assignment]
-        place[last] = dict(columns)
     for table in tree.find_all(exp.Table):
         if not table.db and table_key(table) in catalog.types:
             table.set("db", exp.to_identifier("", quoted=True))
     try:
-        tree = qualify(tree, schema=schema, dialect=DIALECT)
-        tree = annotate_types(tree, schema=schema, dialect=DIALECT)
+        tree = qualify(tree, schema=catalog.schema, dialect=DIALECT)
+        tree = annotate_types(tree, schema=catalog.schema, dialect=DIALECT)
     except OptimizeError as error:
         raise _unresolved(error, tree, catalog) from None
     except SqlglotError as error:

@@ -18,7 +18,8 @@ from sqlglot import exp
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, Forbidden, TooLarge
 from planner.measured import BASE, Measured
-from planner.sandbox import Sandbox, Workbench, quoted, span
+from planner.sandbox import Sandbox, Workbench, span
+from planner.sources.duckdb import quoted
 from planner.workspace import Axis, Ints, Workspace
 
 MAX_CELLS = 1_048_576

@@ -11,7 +11,8 @@ import numpy as np
 from mechanisms.accounting import gaussian_epsilon, rho_to_epsilon
 from planner.accounts import shown_payers
 from planner.costs import rho_of
-from planner.sandbox import Workbench, quoted
+from planner.sandbox import Workbench
+from planner.sources.duckdb import quoted
 
 if TYPE_CHECKING:
     from planner.gate import Gate

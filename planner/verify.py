@@ -257,7 +257,7 @@ def _lines(task: Decisions) -> Iterator[str]:
         yield line("why", first.why)
         taus = [case.effective_tau for case in cases if case.effective_tau is not None]
         yield line("effective tau", f"{max(taus):.4g} at error {task.wish.delta:g}")
-    if len(task.cases) == 1 and (wrong := each.wrong(task.cases[0], task.about)) is not None:
+    if len(task.cases) == 1 and (wrong := each.wrong(task.cases[0], task.about.asked.unit)) is not None:
         shown = ", ".join(f"{gap:g}: {chance:.2g}" for gap, chance in json.loads(wrong))
         yield line("wrong, by gap", shown)
 

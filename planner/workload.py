@@ -20,7 +20,8 @@ from planner.errors import TooLarge, Unsupported, WrongType
 from planner.measured import BASE, Aggregate
 from planner.place import Placement, Placer
 from planner.policy import Table
-from planner.sandbox import Workbench, grid_value, quoted
+from planner.sandbox import Workbench, grid_value
+from planner.sources.duckdb import quoted
 from planner.workspace import Feature, Ints
 
 Floats = NDArray[np.float64]

@@ -394,9 +394,9 @@ def test_the_source_is_read_once_for_a_query_whatever_the_decider(
     gate, scans = make(tmp_path), list[Cut | None]()
     plain = DuckdbSource.tally
 
-    def counted(self: DuckdbSource, axes: Any, features: Any, cut: Cut | None = None) -> Any:
+    def counted(self: DuckdbSource, axes: Any, features: Any, cut: Cut | None = None, wanted: Any = None) -> Any:
         scans.append(cut)
-        return plain(self, axes, features, cut)
+        return plain(self, axes, features, cut, wanted)
 
     monkeypatch.setattr(DuckdbSource, "tally", counted)
     aggregate = {"count": "count(*)", "sum": "sum(income)", "avg": "avg(income)", "quantile": "median(age)"}
@@ -665,7 +665,7 @@ def test_what_is_settled_for_some_groups_is_paid_for_the_others_only(session: Se
 def test_what_earlier_releases_leave_open_is_paid_for(session: Session) -> None:
     session.execute("SET noisegate.error = 500")
     session.execute("SELECT count(*) FROM people WHERE sex = 'F'")
-    (row,) = told(session, call("SELECT count(*) FROM copy WHERE sex = 'F'", "tau => 10, epsilon => 1"))
+    (row,) = told(session, call("SELECT count(*) FROM copy WHERE sex = 'F'", "tau => 10, epsilon => 1, delta => 1e-9"))
     assert row["decider"] != "free"
 
 
