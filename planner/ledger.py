@@ -184,7 +184,7 @@ class Ledger:
         if alone and stored[-1] and not all(stored):
             return [replace(stored[-1][0], replayed=True)]
         if not all(stored):
-            raise LedgerFailed(failure.message, hint=failure.hint) from failure
+            raise LedgerFailed(failure.message, hint=failure.hint or "nothing was charged; ask again") from failure
         return [found[0] for found in stored]
 
     def quote(self, charges: Sequence[Charge], *, analyst: str, populations: Sequence[str] = ()) -> list[Quote]:
@@ -306,11 +306,12 @@ class Ledger:
         with self._lock:
             if os.getpid() != self._process:
                 raise LedgerFailed("the ledger was opened before a fork: open it again in the new process")
-            with self._store.transaction(write=write) as connection:
-                self._catch_up(connection)
+            with self._store.transaction(write=write) as (connection, head):
+                if head != self._view.last_hash:  # otherwise nothing is new
+                    self._catch_up(connection, head)
                 yield connection
 
-    def _catch_up(self, connection: Connection) -> None:
+    def _catch_up(self, connection: Connection, head: str | None) -> None:
         """Bring the view up to date with releases of other processes, and check the chain."""
         view, name = self._view, self._store.name
         rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id", (view.last_id,))
@@ -323,8 +324,7 @@ class Ledger:
             except ValueError:
                 raise damaged(name, f"the cost of release {columns[0]} can't be read") from None
         self._view = view
-        head = connection.execute("SELECT value FROM meta WHERE name = 'head'").fetchone()
-        if head != (view.last_hash,):
+        if head != view.last_hash:
             raise damaged(name, f"it does not end with release {view.last_id}")
 
 

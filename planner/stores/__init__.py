@@ -1,4 +1,4 @@
-"""Where a ledger is kept: transactions and SQL for each kind of database. What a ledger guarantees is in planner/ledger.
+"""Where a ledger is kept: transactions and SQL, for each kind of database; what it guarantees is in planner/ledger.
 
 A store promises four things. A write transaction excludes every other one, of whatever process on whatever machine,
 from its first statement to its end. A read transaction sees one moment. What a transaction sees of others is durable.
@@ -18,6 +18,7 @@ from planner.errors import LedgerFailed
 
 SCHEMES = ("postgresql", "postgres")
 DEFAULT_SCHEMA = "noisegate"
+HEAD = "SELECT value FROM meta WHERE name = 'head'"
 RESTORE = "restore it from backup; nothing is answered without the record of what was spent"
 
 
@@ -47,8 +48,8 @@ class Store(Protocol):
     name: str  # how it is called in messages: no path, no user, no password
     identity: str
 
-    def transaction(self, *, write: bool) -> AbstractContextManager[Connection]:
-        """Run the block in a transaction; undo it if anything is raised."""
+    def transaction(self, *, write: bool) -> AbstractContextManager[tuple[Connection, str | None]]:
+        """Run the block in a transaction, given the hash of the last release in it; undo it if anything is raised."""
 
     def recover(self) -> None:
         """Connect anew, after all that was sent on the old connection has come to its end."""
@@ -79,7 +80,7 @@ class Remote:
             parts = conninfo_to_dict(conninfo)
         except ProgrammingError:
             parts = {}
-        if not parts and conninfo.partition("://")[2] or not re.fullmatch(r"([a-z_][a-z0-9_]{0,62})?", schema):
+        if (not parts and conninfo.partition("://")[2]) or not re.fullmatch(r"([a-z_][a-z0-9_]{0,62})?", schema):
             raise ValueError("url must be postgresql://user@host:port/database#schema, in which much can be left out")
         if "password" in parts or conninfo.count("@") > 1:
             raise ValueError("url must not hold a password: put it into a passfile, a service file or PGPASSWORD")

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
-from planner.stores import Connection, OutcomeUnknown, Remote, Rows, damaged, missing, newer
+from planner.stores import HEAD, Connection, OutcomeUnknown, Remote, Rows, damaged, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -46,16 +46,18 @@ DEFAULTS = {
 }
 """Of connections, where the URL says nothing else."""
 
-READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {schema}, pg_temp"
-WRITE = f"""
+READ = """
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
+SET LOCAL search_path = {schema}, pg_temp
+"""
+WRITE = """
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SET LOCAL search_path = {{schema}}, pg_temp;
+SET LOCAL search_path = {schema}, pg_temp;
 SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
     WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);
-SET LOCAL lock_timeout = '{BUSY_SECONDS}s';
-SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'
+SET LOCAL lock_timeout = '{busy}s';
+SET LOCAL idle_in_transaction_session_timeout = '{idle}s'
 """
-LOCK = "SELECT value FROM meta WHERE name = 'head' FOR UPDATE"
 TRY_AGAIN = "nothing was charged; try again"
 
 
@@ -95,38 +97,43 @@ class PostgresStore:
         return store
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[Connection]:
+    def transaction(self, *, write: bool) -> Iterator[tuple[Connection, str | None]]:
+        with self._block(write=write, then=f"{HEAD} FOR UPDATE" if write else HEAD) as (connection, row):
+            yield connection, row and row[0]
+
+    @contextmanager
+    def _block(self, *, write: bool, then: str) -> Iterator[tuple[Connection, Any]]:
+        """Run the block in a transaction that begins with a statement, given the row of that."""
         with _explained(self.name):
-            connection = self._begun(write=write)
+            connection, row = self._begun(write=write, then=then)
             try:
-                yield _Statements(connection)
+                yield _Statements(connection), row
             except BaseException:
                 self._undo()
                 raise
             self._commit(connection, write=write)
 
-    def _begun(self, *, write: bool, lock: bool = True) -> _Patient:
+    def _begun(self, *, write: bool, then: str) -> tuple[_Patient, Any]:
         """Return a connection inside a transaction, made anew if the last one was lost since it was used."""
-        begin = (WRITE if write else READ).format(schema=self._place.schema)
-        begin += f";\n{LOCK}" if write and lock else ""
-        known = self._connection
-        try:
-            return self._try(known or self._connect(), begin)
-        except psycopg.OperationalError:
-            if known is None or not known.closed:
-                self._undo()
-                raise
-        return self._try(self._connect(), begin)
+        begin = (WRITE if write else READ).format(schema=self._place.schema, busy=BUSY_SECONDS, idle=IDLE_SECONDS)
+        sql = f"{begin};\n{then}"  # one message, so that nothing is waited for in between
+        if self._connection is not None:
+            try:
+                return self._sent(self._connection, sql)
+            except psycopg.OperationalError:
+                if self._connection is not None:
+                    raise
+        return self._sent(self._connect(), sql)
 
-    def _try(self, connection: _Patient, begin: str) -> _Patient:
+    def _sent(self, connection: _Patient, sql: str) -> tuple[_Patient, Any]:
         try:
-            connection.execute(begin)
-        except psycopg.OperationalError:
-            raise
+            cursor = connection.execute(sql.encode())
+            while cursor.nextset():
+                pass
+            return connection, cursor.fetchone()
         except BaseException:
             self._undo()
             raise
-        return connection
 
     def _commit(self, connection: _Patient, *, write: bool) -> None:
         try:
@@ -159,7 +166,7 @@ class PostgresStore:
         with _explained(self.name):
             while True:
                 try:
-                    self._begun(write=True)
+                    self._begun(write=True, then=f"{HEAD} FOR UPDATE")
                     break
                 except psycopg.OperationalError:
                     if time.monotonic() > until:
@@ -189,22 +196,21 @@ class PostgresStore:
 
     def _checked_identity(self, *, fresh: bool) -> str:
         """Return the identity of a ledger in the current format, made or brought to it; or raise LedgerFailed."""
-        with self.transaction(write=False) as connection:
-            if connection.execute("SHOW fsync").fetchone() == ("off",):
-                raise LedgerFailed(
-                    f"the ledger {self.name} can't be kept here: the server has fsync = off, and loses charges",
-                    hint="turn fsync on in the server's configuration",
-                )
+        with self._block(write=False, then="SHOW fsync") as (connection, fsync):
             version = self._format(connection)
+        if fsync == ("off",):
+            raise LedgerFailed(
+                f"the ledger {self.name} can't be kept here: the server has fsync = off, and loses charges",
+                hint="turn fsync on in the server's configuration",
+            )
         if version < FORMAT:
             if version == 0 and not fresh:
                 raise missing(self.name, self._place.marker.name)
             self._migrate()
-        with self.transaction(write=False) as connection:
-            row = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
-        if row is None:
-            raise damaged(self.name, "it has no identity")
-        return str(row[0])
+        with self._block(write=False, then="SELECT value FROM meta WHERE name = 'identity'") as (_, row):
+            if row is None:
+                raise damaged(self.name, "it has no identity")
+            return str(row[0])
 
     def _format(self, connection: Connection) -> int:
         """Return the format of the ledger in the schema; 0 if there is none."""
@@ -221,24 +227,18 @@ class PostgresStore:
     def _migrate(self) -> None:
         """Bring the tables to the current format; does nothing if another gate was faster."""
         schema = self._place.schema
-        connection = self._begun(write=True, lock=False)
-        try:
-            statements = _Statements(connection)
-            statements.execute("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"noisegate {schema}",))
-            if statements.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)).fetchone() is None:
-                statements.execute(f"CREATE SCHEMA {schema}")
-            version = self._format(statements)
+        lock = f"SELECT pg_advisory_xact_lock(hashtextextended('noisegate {schema}', 0))"
+        with self._block(write=True, then=lock) as (connection, _):
+            if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)).fetchone() is None:
+                connection.execute(f"CREATE SCHEMA {schema}")
+            version = self._format(connection)
             for statement in migrations(DIALECT, since=version):
-                statements.execute(statement)
+                connection.execute(statement)
             if version == 0:
                 identity = str(uuid.uuid4())
                 for row in (("identity", identity), ("head", first_hash(identity)), ("format", "0")):
-                    statements.execute("INSERT INTO meta VALUES (?, ?)", row)
-            statements.execute("UPDATE meta SET value = ? WHERE name = 'format'", (str(FORMAT),))
-        except BaseException:
-            self._undo()
-            raise
-        self._commit(connection, write=True)
+                    connection.execute("INSERT INTO meta VALUES (?, ?)", row)
+            connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (str(FORMAT),))
 
 
 class _Patient(psycopg.Connection[tuple[Any, ...]]):

@@ -12,7 +12,7 @@ from pathlib import Path
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
 from planner.files import publish
-from planner.stores import RESTORE, OutcomeUnknown, damaged, marker_of, missing, newer
+from planner.stores import HEAD, RESTORE, OutcomeUnknown, damaged, marker_of, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -57,12 +57,13 @@ class SqliteStore:
             return store
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, write: bool) -> Iterator[tuple[sqlite3.Connection, str | None]]:
         with _explained(self.path):
             self._check_place()
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
             try:
-                yield self._connection
+                head = self._connection.execute(HEAD).fetchone()
+                yield self._connection, head and head[0]
                 self._commit(write=write)
             except BaseException:
                 with suppress(sqlite3.Error):

