@@ -135,7 +135,8 @@ class Ledger:
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
                 release = Release(**vars(draft), id=view.last_id + 1, created=created)
-                view = view.stored(release, self._insert(connection, release, view.last_hash))
+                row_hash = self._insert(connection, release, view.last_hash)
+                view = view.stored([(release.population, release.kind)], release.id, row_hash)
                 found[draft.key] = [release]
         self._view = view
         return [found[draft.key][0] for draft in drafts]
@@ -313,19 +314,25 @@ class Ledger:
 
     def _catch_up(self, connection: Connection, head: str | None) -> None:
         """Bring the view up to date with releases of other processes, and check the chain."""
-        view, name = self._view, self._store.name
-        rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id", (view.last_id,))
+        name, last_id, last_hash = self._store.name, self._view.last_id, self._view.last_hash
+        rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id", (last_id,))
+        charges, kinds = [], set()
         for *columns, row_hash in rows:
-            if columns[0] != view.last_id + 1 or row_hash != chained(view.last_hash, columns):
-                raise damaged(name, f"the chain of hashes breaks after release {view.last_id}")
+            if columns[0] != last_id + 1 or row_hash != chained(last_hash, columns):
+                raise damaged(name, f"the chain of hashes breaks after release {last_id}")
+            last_id, last_hash = columns[0], row_hash
             try:
                 release = _release(tuple(columns))
-                view = view.charged([_charge(release)], analyst=release.analyst).stored(release, row_hash)
             except ValueError:
-                raise damaged(name, f"the cost of release {columns[0]} can't be read") from None
-        self._view = view
-        if head != view.last_hash:
-            raise damaged(name, f"it does not end with release {view.last_id}")
+                raise damaged(name, f"the cost of release {last_id} can't be read") from None
+            charges.append(_charge(release))
+            kinds.add((release.population, release.kind))
+        try:
+            self._view = self._view.charged(charges, analyst="").stored(kinds, last_id, last_hash)
+        except ValueError:
+            raise damaged(name, f"the costs of releases up to {last_id} do not fit together") from None
+        if head != last_hash:
+            raise damaged(name, f"it does not end with release {last_id}")
 
 
 def _opened(place: Path | Remote, *, fresh: bool) -> Store:
