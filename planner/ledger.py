@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -29,20 +30,21 @@ from planner.marker import Marker
 from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Store, damaged, marker_of
 from planner.stores.sqlite import SqliteStore
 
+ARCHIVE = "archive"
 COLUMNS = 'id, key, question, population, "table", version, analyst, sql, kind, body, cost, created'
 
 
-_Row = tuple[int, str, str, str, str, int, str, str, str, bytes, bytes, str]
+Row = tuple[int, str, str, str, str, int, str, str, str, bytes, bytes, str]
 """A row of releases, in the order of COLUMNS."""
 
 
-def _row(release: Release) -> _Row:
+def _row(release: Release) -> Row:
     r = release
     names = (r.key, r.question, r.population, r.table, r.version, r.analyst, r.sql, r.kind)
     return (r.id, *names, r.body, to_bytes(r.cost), r.created)
 
 
-def _release(row: _Row) -> Release:
+def _release(row: Row) -> Release:
     number, key, question, population, table, version, analyst, sql, kind, body, cost, created = row
     draft = (key, question, population, table, version, analyst, sql, kind, body, from_bytes(cost))
     return Release(*draft, id=number, created=created)
@@ -63,14 +65,19 @@ class Ledger:
         self._process = os.getpid()
         self._view = View(0, first_hash(store.identity))
         self._quoted: tuple[object, View] | None = None
+        self._is_archive = False
 
     @classmethod
-    def open(cls, place: Path | Remote) -> Ledger:
-        """Return the ledger at a place, which is made on first use; LedgerFailed if it can't be trusted."""
+    def open(cls, place: Path | Remote, *, identity: str | None = None) -> Ledger:
+        """Return the ledger at a place, which is made on first use; LedgerFailed if it can't be trusted.
+
+        Args:
+            identity: that of a ledger that is made, if it is not to have one of its own.
+        """
         place = place if isinstance(place, Remote) else Path(place).absolute()
         path = marker_of(place)
         known = Marker.read(path)
-        store = _opened(place, fresh=known is None)
+        store = _opened(place, (identity or str(uuid.uuid4())) if known is None else None)
         try:
             marker = known or Marker.write(path, store.identity, first_hash(store.identity))
             if marker.identity != store.identity:
@@ -92,6 +99,8 @@ class Ledger:
                     f"{marker.acknowledged} were acknowledged, so charges are lost: {RESTORE}",
                     hint=f"deleting {marker.path.name} gives up the record of what is lost",
                 )
+            found = connection.execute("SELECT 1 FROM meta WHERE name = ?", (ARCHIVE,))
+            self._is_archive = found.fetchone() is not None
             rows = connection.execute("SELECT hash FROM releases WHERE id = ?", (marker.acknowledged,)).fetchall()
             if rows and marker.hash is not None and rows[0][0] != marker.hash:
                 raise LedgerFailed(
@@ -130,6 +139,11 @@ class Ledger:
                 once(connection)
             found = {draft.key: self._stored(connection, draft) for draft in drafts}
             new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if not found[draft.key]]
+            if new and self._is_archive:
+                raise LedgerFailed(
+                    f"the ledger {self._store.name} is an archive: it charges nothing",
+                    hint="ask what its releases tell, or ask the gate that they come from",
+                )
             _check_versions(connection, new)
             view = self._checked(connection, new, caps)
             created = datetime.now(UTC).isoformat(timespec="microseconds")
@@ -264,6 +278,26 @@ class Ledger:
         with self._transaction(write=False) as connection:
             return _select(connection, "WHERE id > ? ORDER BY id", after)
 
+    def dump(self) -> tuple[str, dict[str, int], list[tuple[*Row, str]]]:
+        """Return the identity, the current version of each table's data, and all rows with their hashes."""
+        with self._transaction(write=False) as connection:
+            versions = connection.execute('SELECT "table", max(version) FROM versions GROUP BY "table"')
+            found = {str(table): int(version) for table, version in versions}
+            rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases ORDER BY id").fetchall()
+            return self._store.identity, found, rows
+
+    def fill(self, rows: Sequence[tuple[*Row, str]], versions: Mapping[str, int]) -> None:
+        """Make an empty ledger an archive of the rows of another; whoever opens it checks them."""
+        with self._transaction(write=True) as connection:
+            marks = ", ".join("?" * (len(COLUMNS.split(", ")) + 1))
+            for row in rows:
+                connection.execute(f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({marks})", row)
+            for table, version in versions.items():
+                _record(connection, table, version, "")
+            if rows:
+                connection.execute("UPDATE meta SET value = ? WHERE name = 'head'", (rows[-1][-1],))
+            connection.execute("INSERT INTO meta VALUES (?, ?)", (ARCHIVE, "releases of another ledger"))
+
     def version(self, table: str) -> int:
         """Return the version of the table's data that is current; they count from 1."""
         with self._transaction(write=False) as connection:
@@ -335,13 +369,13 @@ class Ledger:
             raise damaged(name, f"it does not end with release {last_id}")
 
 
-def _opened(place: Path | Remote, *, fresh: bool) -> Store:
-    """Return the store at a place; a fresh one is made if there is none, otherwise that is an error."""
+def _opened(place: Path | Remote, identity: str | None) -> Store:
+    """Return the store at a place; if there is none, one with this identity is made, or that is an error."""
     if isinstance(place, Path):
-        return SqliteStore.open(place, fresh=fresh)
+        return SqliteStore.open(place, new=identity)
     from planner.stores.postgres import PostgresStore  # here, since a ledger in a file needs no psycopg
 
-    return PostgresStore.open(place, fresh=fresh)
+    return PostgresStore.open(place, new=identity)
 
 
 def _select(connection: Connection, where: str, *parameters: str | int) -> list[Release]:

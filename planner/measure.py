@@ -22,7 +22,8 @@ from mechanisms.marginals import Subset
 from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
-from planner.policy import Table
+from planner.policy import NO_SOURCE, Table
+from planner.sources.absent import AbsentSource
 from planner.sources.duckdb import DuckdbSource, Tally
 from planner.workspace import Axis, Feature, Ints, Workspace
 
@@ -38,7 +39,7 @@ class Meter:
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self.table, self._ledger = table, ledger
-        self._source = DuckdbSource(table)
+        self._source = AbsentSource(table) if table.source == NO_SOURCE else DuckdbSource(table)
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0
@@ -46,7 +47,7 @@ class Meter:
     def version(self) -> int:
         """Return the version of the data, refusing if the source changed without a refresh."""
         name, now = self.table.name, self._source.fingerprint()
-        recorded = self._ledger.fingerprint(name) or self._ledger.claim(name, now)
+        recorded = now and (self._ledger.fingerprint(name) or self._ledger.claim(name, now))
         if recorded != now:
             raise SourceFailed(
                 f"the source of table {self.table.name} changed since it was first read",
@@ -56,9 +57,12 @@ class Meter:
 
     def refresh(self) -> int:
         """Start a new version of the data."""
+        now = self._source.fingerprint()
+        if now is None:
+            raise SourceFailed(f"table {self.table.name} is not here", hint="refresh it at a gate that reads it")
         with self._lock:
             self._cache.clear()
-        return self._ledger.refresh(self.table.name, self._source.fingerprint())
+        return self._ledger.refresh(self.table.name, now)
 
     def linear(self, question: Question, measurement: Measurement) -> list[list[int]]:
         """Return B x + round(N(0, 4^bits)) for each group: shape (groups, r)."""
@@ -179,7 +183,7 @@ class Meter:
             self._keep(tally)
         return _rolled_up(tally, workspace, features)
 
-    def _unchanged(self, before: str) -> None:
+    def _unchanged(self, before: str | None) -> None:
         if self._source.fingerprint() != before:
             raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
 

@@ -85,12 +85,12 @@ class PostgresStore:
         self._connection: _Patient | None = None
 
     @classmethod
-    def open(cls, place: Remote, *, fresh: bool) -> PostgresStore:
+    def open(cls, place: Remote, *, new: str | None) -> PostgresStore:
         store = cls(place)
         try:
             with _explained(store.name):
                 store._connect()
-                store.identity = store._checked_identity(fresh=fresh)
+                store.identity = store._checked_identity(new)
         except BaseException:
             store.close()
             raise
@@ -194,7 +194,7 @@ class PostgresStore:
 
     # What is there.
 
-    def _checked_identity(self, *, fresh: bool) -> str:
+    def _checked_identity(self, new: str | None) -> str:
         """Return the identity of a ledger in the current format, made or brought to it; or raise LedgerFailed."""
         with self._block(write=False, then="SHOW fsync") as (connection, fsync):
             version = self._format(connection)
@@ -204,9 +204,9 @@ class PostgresStore:
                 hint="turn fsync on in the server's configuration",
             )
         if version < FORMAT:
-            if version == 0 and not fresh:
+            if version == 0 and new is None:
                 raise missing(self.name, self._place.marker.name)
-            self._migrate()
+            self._migrate(new)
         with self._block(write=False, then="SELECT value FROM meta WHERE name = 'identity'") as (_, row):
             if row is None:
                 raise damaged(self.name, "it has no identity")
@@ -224,7 +224,7 @@ class PostgresStore:
             raise newer(self.name, int(row[0]), FORMAT)
         return int(row[0])
 
-    def _migrate(self) -> None:
+    def _migrate(self, new: str | None) -> None:
         """Bring the tables to the current format; does nothing if another gate was faster."""
         schema = self._place.schema
         lock = f"SELECT pg_advisory_xact_lock(hashtextextended('noisegate {schema}', 0))"
@@ -235,7 +235,7 @@ class PostgresStore:
             for statement in migrations(DIALECT, since=version):
                 connection.execute(statement)
             if version == 0:
-                identity = str(uuid.uuid4())
+                identity = new or str(uuid.uuid4())
                 for row in (("identity", identity), ("head", first_hash(identity)), ("format", "0")):
                     connection.execute("INSERT INTO meta VALUES (?, ?)", row)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (str(FORMAT),))

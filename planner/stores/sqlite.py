@@ -42,10 +42,10 @@ class SqliteStore:
         self.identity = ""
 
     @classmethod
-    def open(cls, path: Path, *, fresh: bool) -> SqliteStore:
+    def open(cls, path: Path, *, new: str | None) -> SqliteStore:
         with _explained(path):
-            if fresh and not path.exists():
-                _create(path)
+            if new is not None and not path.exists():
+                _create(path, new)
             if not path.exists():
                 raise missing(path.name, marker_of(path).name)
             store = cls(path)
@@ -114,13 +114,12 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _create(path: Path) -> None:
-    """Make a ledger with a new identity, complete before it appears; leave it to whoever was faster."""
+def _create(path: Path, identity: str) -> None:
+    """Make a ledger, complete before it appears; leave it to whoever was faster."""
     for left_over in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
         if left_over.exists():
             raise LedgerFailed(f"{left_over.name} is left of a ledger that is missing: restore both from backup")
-    identity = str(uuid.uuid4())
-    draft = path.with_name(f"{path.name}.{identity}")
+    draft = path.with_name(f"{path.name}.{uuid.uuid4()}")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(_connect(draft)) as connection:

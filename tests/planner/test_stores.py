@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +27,16 @@ import pytest
 
 from planner import ledger as ledger_module
 from planner.accounts import Caps
+from planner.costs import rho_of
 from planner.errors import BudgetExceeded, LedgerFailed, SourceFailed
+from planner.gate import Gate
 from planner.ledger import Ledger
 from planner.stores import Remote, postgres, schema
 from tests.proxy.postgres import Postgres, children, running
 
 from .cutting import FAULTS, Cutter, cutting
 from .ledger_worker import draft, remote, written
+from .test_crash import ANALYSTS, work, world
 from .test_ledger import ROOT, filled, pay, worker
 
 ONE = Caps(1, 1)
@@ -86,7 +90,7 @@ def test_a_ledger_of_an_earlier_format_is_brought_up_to_date_once(
     with monkeypatch.context() as earlier:
         earlier.setattr(schema, "_MIGRATIONS", schema._MIGRATIONS[:1])
         earlier.setattr(postgres, "FORMAT", 1)
-        store = postgres.PostgresStore.open(place, fresh=True)
+        store = postgres.PostgresStore.open(place, new=str(uuid.uuid4()))
         identity = store.identity
         store.close()
     for _ in range(2):
@@ -362,6 +366,49 @@ def test_gates_may_have_any_clock(place: Remote, monkeypatch: pytest.MonkeyPatch
         assert [release.created[:4] for release in other.releases()] == ["2150", "1970", "2026", "0001"]
         assert one.releases(after=2) == other.releases()[2:]
     Ledger.open(place).close()
+
+
+# Whole gates
+
+
+def policy(server: Postgres, folder: Path, *, epsilon: float = 1000.0) -> Path:
+    """Return the policy of a small table with its ledger on the server."""
+    ledger = f'[ledger]\nurl = "postgresql://noisegate@127.0.0.1:{server.port}/noisegate#gates_{uuid.uuid4().hex}"\n'
+    return world(folder, rest=ANALYSTS + ledger, epsilon=epsilon)
+
+
+def test_gates_on_one_ledger_that_race_for_the_budget_never_pass_it(server: Postgres, tmp_path: Path) -> None:
+    path = policy(server, tmp_path, epsilon=1.1)
+    found = work("race", path, 3)
+    assert found["codes"] == [0] * 3
+    answered = [json.loads(line) for line in found["lines"] if not line.startswith("refused")]
+    gate = Gate.open(path)
+    assert gate.cap / 10 < rho_of(gate.ledger.spent("default")) <= gate.cap
+    assert len(gate.ledger.releases()) == sum(Fraction(line[3]) > 0 for line in answered) > 0
+    gate.close()
+
+
+def test_a_gate_sees_what_another_released_refreshed_and_moved(server: Postgres, tmp_path: Path) -> None:
+    path, sql = policy(server, tmp_path), "SELECT sex, count(*) FROM people GROUP BY sex ORDER BY sex"
+    one, other = Gate.open(path), Gate.open(path)
+    try:
+        paid = one.session("ann").execute(sql)
+        free = other.session("bob").execute(sql)
+        assert paid.cost > free.cost == 0
+        assert free.rows == paid.rows
+        one.refresh("people")
+        again = other.session("bob").execute(sql)
+        assert again.cost > 0
+        assert one.session("ann").execute(sql).rows == again.rows
+        one.move("0.25", source="ann", target="bob")
+        rows = other.session("bob").execute("SELECT analyst, share FROM noisegate.accounts ORDER BY analyst").rows
+        assert rows == [("ann", 0.25), ("bob", 0.75)]
+        one.session("ann").execute(f"SELECT * FROM noisegate.enlist('q3', $${sql}$$, error => 10)")
+        other.session("ann").execute("SELECT * FROM noisegate.release('q3')")
+        assert one.session("ann").execute("SELECT state FROM noisegate.rounds").rows == [("released",)]
+    finally:
+        one.close()
+        other.close()
 
 
 # Servers that are killed, and run full
