@@ -142,9 +142,10 @@ def gate(server: Postgres, folder: Path) -> Iterator[int]:
         check = json.loads(last("HEALTHCHECK").partition("CMD ")[2])
         assert check[0] == "python"
         healthy = [sys.executable, *(each.replace("9433", str(watched)) for each in check[1:])]
-        while subprocess.run(healthy, capture_output=True, check=False).returncode:
+        while "connect: psql" not in (folder / "log").read_text():
             assert process.poll() is None, (folder / "log").read_text()
             time.sleep(0.1)
+        subprocess.run(healthy, capture_output=True, check=True)
         yield port
     finally:
         process.terminate()
