@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import platform
 
-from benchmarks import cube, dashboard, gates, ladder, ledger, marginals, planning, query, sampling, wire
-from benchmarks.papers import common_mechanism
+from benchmarks import (
+    cube,
+    dashboard,
+    fitness,
+    gates,
+    ladder,
+    ledger,
+    marginals,
+    planning,
+    query,
+    rounds,
+    sampling,
+    wire,
+)
+from benchmarks.papers import common_mechanism, fitness_for_use, multi_analyst
 
 if __name__ == "__main__":
     print(f"{platform.machine()}, Python {platform.python_version()}, {platform.system()}")
-    for module in (
-        sampling,
-        ledger,
-        gates,
-        query,
-        ladder,
-        dashboard,
-        planning,
-        marginals,
-        cube,
-        common_mechanism,
-        wire,
-    ):
+    ours = (sampling, ledger, gates, query, ladder, dashboard, planning, marginals, cube, fitness, rounds, wire)
+    papers = (common_mechanism, fitness_for_use, multi_analyst)
+    for module in ours + papers:
         print(f"\n{(module.__doc__ or '').splitlines()[0]}")
         module.main()

@@ -152,8 +152,7 @@ def ladder(queries: list[Query], likely: Prior) -> dict[str, float]:
         found[f"{name}, ms"] = float(np.mean(times))
         found[f"{name}, ms 95%"] = float(np.quantile(times, 0.95))
     W, c = np.vstack([W for W, _ in queries]), np.concatenate([c for _, c in queries])
-    _, first = np.unique(W, axis=0, return_index=True)
-    best = fit(W[first], c[first], gap=2e-3, max_steps=1000)
+    best = fit(W, c, gap=2e-3, max_steps=1000)
     found["clairvoyant"], found["bound"] = best.cost, best.bound
     return found
 

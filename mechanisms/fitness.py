@@ -33,8 +33,14 @@ _OUTSIDE = 1e-6
 _MEMORY = 6
 """So many earlier steps are looked at to find a better one."""
 
+_RIDGE = 1e-8
+"""Earlier steps that are alike up to the root of this count as one."""
+
 _LEAP = 2.0
 """By how much, as a logarithm, the better step may differ from the plain one."""
+
+_GRID, _LEVELS = 33, 3
+"""The best scale is looked for on a grid, then on a finer one around what was best."""
 
 _DROP = 1e-3
 """A step that lowers the bound by more than this fraction is undone."""
@@ -42,8 +48,8 @@ _DROP = 1e-3
 _SURE = 1e-10
 """A Gram matrix whose eigenvalues are not further apart than this surely has full rank."""
 
-_POWER = 1.8
-"""How far one step goes: 1 rises steadily, 2 may swing."""
+_POWER, _REGAIN = 1.8, 1.1
+"""How far a step goes: beyond 2 it would swing. After a step that was undone it is at most 1, and then regains."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +166,8 @@ def least_total(W: Matrix, *, gap: float = 1e-3, max_steps: int = 300) -> Strate
 def _blocks(U: Matrix, rows: Indices, columns: Indices) -> list[tuple[Indices, Indices]]:
     """Return rows and columns that have to do with each other: what others need costs them nothing."""
     at = np.nonzero(U[np.ix_(rows, columns)])
+    if len(at[0]) == len(rows) * len(columns):
+        return [(rows, columns)]
     count = len(rows) + len(columns)
     graph = coo_array((np.ones(len(at[0]), dtype=bool), (at[0], len(rows) + at[1])), shape=(count, count))
     number, label = connected_components(graph, directed=False)
@@ -213,6 +221,7 @@ class _Problem:
     L: Matrix
     Q: Matrix | None
     flipped: bool
+    squares: Matrix  # of U, entry by entry
 
     def at(self, lam: Matrix, mu: Matrix) -> _Point:
         """Return the mechanism and the bound of these multipliers."""
@@ -235,15 +244,48 @@ class _Problem:
         variances, profile = (inner, outer) if self.flipped else (outer, inner)
         return _Point(lam, mu, singular, T, variances, profile)
 
-    def mixing(self, point: _Point) -> Matrix:
-        """Return K = R^-1/2 diag(sqrt lambda), or another K with the same K U: singular^1/2 Y^T G^-1 = K L."""
+    def topped(self, point: _Point) -> tuple[float, float, Matrix]:
+        """Return the least cost with all variances at most one, a scale and what to add: scale * C + U^T diag(more) U.
+
+        A row whose variance is above one is measured by itself as well, by 1 - scale / variance. That is paid by its
+        own cells, and they may be cheap ones: multipliers of rows and cells that do not bind vanish together, and their
+        ratio, on which such a row's variance depends, is the last to come right. The cost is convex in the scale.
+        """
+
+        worst = float(point.variances.max())
+        low, high = 0.0, worst
+        for _ in range(_LEVELS):
+            scales = np.linspace(low, high, _GRID)
+            more = np.maximum(1 - scales[:, None] / point.variances, 0)
+            costs = (scales[:, None] * point.profile + more @ self.squares).max(axis=1)
+            at = len(costs) - 1 - int(np.argmin(costs[::-1]))
+            low, high = scales[max(at - 1, 0)], scales[min(at + 1, _GRID - 1)]
+        return float(costs[at]), float(scales[at]), more[at]
+
+    def mixing(self, point: _Point, scale: float, more: Matrix) -> Matrix:
+        """Return K for the mechanism K = R^-1/2 diag(sqrt lambda), scaled, and with more of some rows.
+
+        K is not unique where U has more rows than its rank: singular^1/2 Y^T G^-1 = K L decides. As many rows as the
+        rank tell all that more would.
+        """
+        also = more > 0
         if not self.flipped:
+            wanted = np.sqrt(scale) * np.linalg.inv(point.T)
+            if also.any():
+                wanted = np.vstack([wanted, np.sqrt(more[also])[:, None] * self.L[also]])
+                wanted = qr(wanted, mode="r", check_finite=False)[0][: self.L.shape[1]]
             turned, R = qr(self.L, mode="economic", check_finite=False)
-            wanted = np.linalg.solve(point.T, np.eye(len(R)))
             return np.asarray(solve_triangular(R, wanted.T, trans="T", check_finite=False).T @ turned.T)
         if self.Q is None:
-            return point.T.T
-        return np.linalg.solve(self.Q * point.lam @ self.Q.T, point.T).T @ (self.Q * point.lam)
+            wanted, also_rows = point.T.T, np.eye(len(more))
+        else:
+            wanted = np.linalg.solve((self.Q * point.lam) @ self.Q.T, point.T).T @ (self.Q * point.lam) @ self.Q.T
+            also_rows = self.Q.T
+        wanted = np.sqrt(scale) * wanted
+        if also.any():
+            wanted = np.vstack([wanted, np.sqrt(more[also])[:, None] * also_rows[also]])
+            wanted = qr(wanted, mode="r", check_finite=False)[0][: wanted.shape[1]]
+        return wanted if self.Q is None else np.asarray(wanted @ self.Q)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,9 +317,11 @@ def _problem(U: Matrix) -> _Problem:
     even = L / np.where(lengths > 0, lengths, 1.0)[:, None]
     squares = np.linalg.eigvalsh(even.T @ even)
     if squares[0] > _SURE * squares[-1]:
-        return _Problem(L, None, flipped)
+        return _Problem(L, None, flipped, U**2)
     Q = row_space(even)
-    return _Problem(L, None, flipped) if len(Q) == L.shape[1] else _Problem(L @ Q.T, Q, flipped)
+    if len(Q) == L.shape[1]:
+        return _Problem(L, None, flipped, U**2)
+    return _Problem(L @ Q.T, Q, flipped, U**2)
 
 
 def _fixed_point(
@@ -291,29 +335,34 @@ def _fixed_point(
     """Return the best mechanism met on the way and the best bound; with `total`, lambda is one and stays.
 
     A step multiplies lambda by the variances and mu by the profile, to a power. Of the last steps, in logarithms, that
-    combination is taken which would have moved least (Anderson's acceleration); where it lowers the bound it is undone.
+    combination is taken which would have moved least (Anderson's acceleration). Where the bound falls, the way goes on
+    from the best one: for a while without acceleration if that was to blame, else in smaller steps.
     """
     lam, mu = _first(problem, start)
     lam = np.ones(len(lam)) if total else lam
-    memory: list[tuple[Matrix, Matrix]] = []
-    best = top = problem.at(lam, mu)
+    memory = _Memory(total)
+    point = top = problem.at(lam, mu)
     cost, bound = np.inf, 0.0
-    point = best
+    best = point, 1.0, np.zeros(len(lam))
     for _ in range(max_steps):
-        spent = float(point.profile.max()) * float(point.variances.sum() if total else point.variances.max())
-        if spent < cost:
-            cost, best = spent, point
+        if total:
+            scale = 1 / float(point.profile.max())
+            found = float(point.variances.sum()) / scale, scale, np.zeros(len(lam))
+        else:
+            found = problem.topped(point)
+        if found[0] < cost:
+            cost, best = found[0], (point, *found[1:])
         if point.bound > bound:
             bound, top = point.bound, point
         elif point.bound < bound * (1 - _DROP):
-            memory, point = [], top
+            memory.undone()
+            point = top
         if cost <= bound * (1 + gap):
             break
-        point = problem.at(*_next(point, memory, total=total))
-    K = problem.mixing(best)
-    K *= np.sqrt(1 / best.profile.max() if total else best.variances.max())
+        point = problem.at(*memory.step(point))
     prices = top.lam * top.variances
-    return Strategy(K, cost, bound, prices / prices.sum(), top.mu * top.profile / float(top.singular.sum()))
+    weights = top.mu * top.profile
+    return Strategy(problem.mixing(*best), cost, bound, prices / prices.sum(), weights / weights.sum())
 
 
 def _first(problem: _Problem, start: tuple[Matrix, Matrix] | None) -> tuple[Matrix, Matrix]:
@@ -325,23 +374,50 @@ def _first(problem: _Problem, start: tuple[Matrix, Matrix] | None) -> tuple[Matr
     return (b, a) if problem.flipped else (a, b)
 
 
-def _next(point: _Point, memory: list[tuple[Matrix, Matrix]], *, total: bool) -> tuple[Matrix, Matrix]:
-    """Return the next multipliers, and remember the point and the plain step from it."""
-    middle = np.log(point.singular.sum())
-    place = np.log(np.concatenate([point.lam, point.mu]))
-    step = _POWER * (np.log(np.concatenate([point.variances, point.profile])) - middle)
-    if total:
-        step[: len(point.lam)] = 0.0
-    memory.append((place, step))
-    del memory[: -_MEMORY - 1]
-    target = place + step
-    if len(memory) > 1:
+class _Memory:
+    """The last places, as logarithms of the multipliers, and the plain step from each."""
+
+    def __init__(self, total: bool) -> None:
+        self.total = total
+        self.power = _POWER
+        self.waits, self.wait = 0, 0
+        self.seen: list[tuple[Matrix, Matrix]] = []
+
+    def undone(self) -> None:
+        """Take back the last step: it went too far, or was misled by those before it."""
+        if len(self.seen) > 1:
+            self.waits += 1
+            self.wait = min(2**self.waits, 32)
+        else:
+            self.power = min(1.0, self.power / 2)
+        self.seen = []
+
+    def step(self, point: _Point) -> tuple[Matrix, Matrix]:
+        """Return the next multipliers."""
+        middle = np.log(point.singular.sum())
+        place = np.log(np.concatenate([point.lam, point.mu]))
+        step = self.power * (np.log(np.concatenate([point.variances, point.profile])) - middle)
+        if self.total:
+            step[: len(point.lam)] = 0.0
+        self.power = min(_POWER, _REGAIN * self.power)
+        target = place + self._accelerated(place, step)
+        lam, mu = np.exp(target[: len(point.lam)]), np.exp(target[len(point.lam) :])
+        return (point.lam if self.total else _spread(lam)), _spread(mu)
+
+    def _accelerated(self, place: Matrix, step: Matrix) -> Matrix:
+        if self.wait:
+            self.wait -= 1
+            return step
+        self.seen = [*self.seen[-_MEMORY:], (place, step)]
+        if len(self.seen) == 1:
+            return step
         weight = np.exp(place / 2)
-        places, steps = (np.diff(np.array(kind), axis=0) for kind in zip(*memory, strict=True))
-        mix = np.linalg.lstsq((steps * weight).T, step * weight, rcond=1e-4)[0]
-        target -= np.clip(mix @ (places + steps), -_LEAP, _LEAP)
-    lam, mu = np.exp(target[: len(point.lam)]), np.exp(target[len(point.lam) :])
-    return (point.lam if total else _spread(lam)), _spread(mu)
+        places, steps = (np.diff(np.array(kind), axis=0) for kind in zip(*self.seen, strict=True))
+        weighted = steps * weight
+        gram = weighted @ weighted.T
+        gram[np.diag_indices_from(gram)] += _RIDGE * gram.trace()
+        mix = np.linalg.solve(gram, weighted @ (step * weight))
+        return np.asarray(step - np.clip(mix @ (places + steps), -_LEAP, _LEAP))
 
 
 def _spread(weights: Matrix) -> Matrix:

@@ -183,12 +183,13 @@ def join_to_least_cost(
     before = np.zeros(known.cells) if paid is None else paid
     weights = np.full(known.cells, 1 / known.cells)
     rows, cost, bound, power = np.zeros((0, known.cells)), np.inf, 0.0, _POWER
+    multipliers = np.zeros(len(W))
     for _ in range(max_rounds):
         found = join_to_targets(known, W, c, weights=weights, gap=gap / 4, max_steps=120)
         profile = before + (found.rows**2).sum(axis=0)
         top = float(profile.max())
         if top < cost:
-            rows, cost = found.rows, top
+            rows, cost, multipliers = found.rows, top, found.multipliers
         else:
             power = max(power / 2, 0.25)
         bound = max(bound, found.bound + float(weights @ before))
@@ -197,7 +198,7 @@ def join_to_least_cost(
         weights = weights * (profile / top) ** power
         weights = np.maximum(weights / weights.sum(), _FAINT / known.cells)
         weights /= weights.sum()
-    return Join(rows, cost, min(cost, bound))
+    return Join(rows, cost, min(cost, bound), multipliers)
 
 
 def _positive_rows(D: Matrix) -> Matrix:

@@ -49,6 +49,11 @@ class SoftMaxima:
     value: float
 
     @property
+    def cost(self) -> float:
+        """What the mechanism costs once it is scaled to meet its targets."""
+        return float(self.costs.max()) * float(self.variances.max())
+
+    @property
     def gradient(self) -> Matrix:
         """The first derivative, shape (r, r)."""
         SB = self.S @ self.B
@@ -86,6 +91,7 @@ def soft_max_fit(
     growth: float = 2.0,
     cg_steps: int = 20,
     max_steps: int = 10_000,
+    enough: float = 0.0,
     seconds: float = np.inf,
 ) -> Strategy:
     """Return what SM-II finds for the problem of `mechanisms.fitness.fit`, with the same certificate.
@@ -98,6 +104,7 @@ def soft_max_fit(
         cg_steps: most steps of conjugate gradients, each time; with the right second derivative the paper's 5 are
             too few, and 20 come closer in the same time.
         max_steps: most Newton steps.
+        enough: stop once the cost is no more than this.
         seconds: CPU time after which the best so far is returned.
 
     >>> round(soft_max_fit(np.tril(np.ones((4, 4))), np.ones(4)).cost, 2)
@@ -113,7 +120,7 @@ def soft_max_fit(
     assert now is not None, "a multiple of one is positive definite"
     ends: list[SoftMaxima] = []
     for _ in range(max_steps):
-        if process_time() > stop:
+        if process_time() > stop or now.cost <= enough:
             break
         P = _newton_direction(now, cg_steps)
         slope = float((P * now.gradient).sum())
@@ -130,11 +137,10 @@ def soft_max_fit(
 
 def _strategy(now: SoftMaxima, ends: list[SoftMaxima], U: Matrix, c: Matrix) -> Strategy:
     """Return the mechanism scaled to its targets. The weights of the maxima at any temperature give a bound."""
-    worst = float(now.variances.max())
-    K = np.linalg.cholesky(now.S).T @ np.linalg.pinv(now.L) * np.sqrt(worst)
+    K = np.linalg.cholesky(now.S).T @ np.linalg.pinv(now.L) * np.sqrt(now.variances.max())
     bounds = [nuclear_bound(U, end.by_variance, end.by_cost) for end in ends]
     at = ends[int(np.argmax(bounds))]
-    return Strategy(K / np.sqrt(c), float(now.costs.max()) * worst, max(bounds), at.by_variance, at.by_cost)
+    return Strategy(K / np.sqrt(c), now.cost, max(bounds), at.by_variance, at.by_cost)
 
 
 def _soft_max(values: Matrix) -> tuple[float, Matrix]:

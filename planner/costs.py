@@ -377,17 +377,18 @@ def _entries(frame: _Frame) -> int:
 
 def _pooled(factors: Sequence[_Factor], *, limit: int) -> list[_Factor]:
     """Return fewer factors with the same sum, joined while tables stay within the limit and below 2^62."""
-    pools: list[tuple[list[_Factor], _Frame]] = []
+    pools: list[tuple[list[_Factor], _Frame, int]] = []
     for factor in factors:
-        for place, (members, frame) in enumerate(pools):
+        for place, (members, frame, highest) in enumerate(pools):
             wider = _framed(frame, factor)
             fits = _entries(wider) <= max(limit, _entries(frame))
-            if fits and sum(member.highest for member in members) + factor.highest < _SAFE:
-                pools[place] = ([*members, factor], wider)
+            if fits and highest + factor.highest < _SAFE:
+                members.append(factor)
+                pools[place] = (members, wider, highest + factor.highest)
                 break
         else:
-            pools.append(([factor], _framed({}, factor)))
-    return [_joined(members, frame) for members, frame in pools]
+            pools.append(([factor], _framed({}, factor), factor.highest))
+    return [_joined(members, frame) for members, frame, _ in pools]
 
 
 def _joined(members: list[_Factor], frame: _Frame) -> _Factor:

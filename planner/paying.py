@@ -26,7 +26,7 @@ class Deal:
     """What is released, by which mechanism, and what each analyst pays for it.
 
     gains: what going alone would cost over what is paid; or, if a rho is given, the error alone over the error now.
-    scale: by how much errors are larger than asked for, if a rho is given.
+    rho: what was to be spent, if that was given; scale: by how much errors are then larger than asked for, at most.
     """
 
     mechanism: str
@@ -35,6 +35,7 @@ class Deal:
     gains: Mapping[str, float]
     payers: Mapping[str, str]  # by key of a task: who pays for it
     scale: float | None = None
+    rho: Fraction | None = None
 
     @cached_property
     def charges(self) -> list[Charge]:
@@ -145,8 +146,11 @@ def _privacy_first(
 ) -> Deal:
     """Return the deal that costs at most rho.
 
-    waterfilling and independent: everybody's own plan for their part of rho; all of them see what all release.
-    Others: one plan for all queries, with the least common scale of all errors.
+    waterfilling and independent: everybody's own plan for their part of rho; all of them see what all release. Under
+    Gaussian noise information adds up, so that stacking these plans is pouring them into common buckets; nobody's
+    errors are larger than alone, and nobody who joins makes another's larger.
+    utilitarian: least total error. weighted_utilitarian: each analyst's error counts in relation to that alone.
+    One analyst, or identity: one plan for all queries, with the least common scale of all errors.
     """
     alone = {name: shop.together(_own(queries, name)).rho for name in weights}
     parts = filled(rho, {**alone, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
@@ -157,11 +161,18 @@ def _privacy_first(
         plan, scale = shop.having(queries, tasks), max(scale for _, scale in plans.values())
         paid = {name: plans[name][0].rho if name in plans else Fraction(0) for name in weights}
     else:
-        plan, scale = shop.spending(queries, rho, solve=identity if mechanism == "identity" else None)
+        least = mechanism.endswith("utilitarian") and shop.shared(queries, mechanism, rho, weights)
+        if least:
+            plan, scale = least, None
+        else:
+            plan, scale = shop.spending(queries, rho, solve=identity if mechanism == "identity" else None)
         paid = {name: plan.rho * part / rho for name, part in parts.items()}
         account = joint_account(_parts(paid, releaser)) if plan.rho else releaser
         payers = dict.fromkeys((task.key for task in plan.tasks), account)
-    return Deal(mechanism, plan, paid, _gains(queries, plan, plans), payers, scale)
+    if scale is None:
+        asked = zip(plan.errors, queries, strict=True)
+        scale = max((error / query.settings.error for error, query in asked if error), default=1.0)
+    return Deal(mechanism, plan, paid, _gains(queries, plan, plans), payers, scale, rho)
 
 
 def _gains(queries: Sequence[Asked], plan: Together, plans: Mapping[str, tuple[Together, float]]) -> dict[str, float]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -88,13 +88,10 @@ class _Found:
     told: tuple[Told, ...] = ()  # about whole marginals: brought to any chart, however coarse
     plain: tuple[Told, ...] = ()  # the same of those among the evidence that are whole marginals
 
-    def plus(self, more: Sequence[Evidence]) -> _Found:
+    def plus(self, more: Sequence[Evidence], *, told: Sequence[Told] = (), plain: Sequence[Told] = ()) -> _Found:
         features = self.features.union(*(e.features for e in more))
-        return replace(self, evidence=(*self.evidence, *more), axes=_axes(more, self.axes), features=features)
-
-    def plus_told(self, *, told: Told | None = None, plain: Told | None = None) -> _Found:
-        more, also = ((found,) if found is not None else () for found in (told, plain))
-        return replace(self, told=(*self.told, *more), plain=(*self.plain, *also))
+        evidence, axes = (*self.evidence, *more), _axes(more, self.axes)
+        return _Found(evidence, axes, features, (*self.told, *told), (*self.plain, *plain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,15 +160,21 @@ class History:
     def found(self, version: int) -> _Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
-            for release in self._ledger.releases(after=self._last):
-                self._last = release.id
+            new: defaultdict[int, tuple[list[Evidence], list[Told], list[Told]]] = defaultdict(lambda: ([], [], []))
+            releases = self._ledger.releases(after=self._last)
+            for release in releases:
                 if release.table != self._table.name:
                     continue
-                before = self._found.get(release.version, _Found())
-                if release.kind == "marginals":
-                    self._found[release.version] = before.plus_told(told=symmetric.read(release, self._table))
-                if release.kind == "linear" and (new := evidence(release, self._table)) is not None:
-                    self._found[release.version] = before.plus([new]).plus_told(plain=symmetric.told(new))
+                brought, told, plain = new[release.version]
+                if release.kind == "marginals" and (whole := symmetric.read(release, self._table)) is not None:
+                    told.append(whole)
+                if release.kind == "linear" and (linear := evidence(release, self._table)) is not None:
+                    brought.append(linear)
+                    if (whole := symmetric.told(linear)) is not None:
+                        plain.append(whole)
+            for at, (brought, told, plain) in new.items():
+                self._found[at] = self._found.get(at, _Found()).plus(brought, told=told, plain=plain)
+            self._last = releases[-1].id if releases else self._last
             return self._found.get(version, _Found())
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
@@ -179,6 +182,11 @@ class History:
         found = self.found(version)
         told = sorted((*found.told, *found.plain), key=lambda told: told.id)
         return [each for each in told if as_of is None or each.id <= as_of]
+
+    def fits(self, chart: Chart, version: int) -> bool:
+        """Return whether all that was released can be brought onto a chart as it is."""
+        found = self.found(version)
+        return all(chart.fits(e) for e in found.evidence) and all(symmetric.is_small(told) for told in found.told)
 
     def is_symmetric(self, version: int) -> bool:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
@@ -279,7 +287,9 @@ def _chosen(
     ]
     if before is not None:
         both = _axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
-        starts[:0] = [both, (dict(before[0]), set(before[1]))]
+        # A round may have been released for it since: then a chart without that would tell it less.
+        late = any(question.digest in e.also and not _covers(before, e) for e in released)
+        starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
     fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
     start = next(fitting, None)
     if start is None:
@@ -292,6 +302,14 @@ def _chosen(
             axes, own = wider, more
     own |= {feature for feature in found.features if _single(axes.get(feature[0]))}
     return axes, tuple(sorted(own))
+
+
+def _covers(chart: tuple[Axes, tuple[Feature, ...]], found: Evidence) -> bool:
+    """Return whether axes and features are fine enough for a release."""
+    axes, features = chart
+    return set(found.features) <= set(features) and all(
+        coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes
+    )
 
 
 def _lost(found: Sequence[Evidence], axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:

@@ -430,15 +430,20 @@ def lines_of(found: Settled) -> list[str]:
     )
     lines = [f"Round {found.round}: {', '.join(counts)}; {deal.mechanism.replace('_', ' ')}"]
     if deal.scale is not None:
-        lines.append(line("accuracy", f"what the given ρ buys: errors {deal.scale:.3g} times those asked for"))
+        lines.append(
+            line(
+                "accuracy",
+                f"what ρ {float(deal.rho or 0):.3g} buys: errors up to {deal.scale:.3g} times those asked for",
+            )
+        )
     if plan.releases:
         noun = "release" if len(plan.releases) == 1 else "releases"
         lines.append(line("known already", f"{noun} {explain.ranges(plan.releases)}"))
-    if plan.tasks and plan.bound is not None and deal.scale is None:
+    if plan.tasks and plan.bound is not None and deal.rho is None:
         gap = max(float(plan.rho) / plan.bound - 1, 0.0) if plan.bound else 0.0
         within = f"certified within {_percent(gap)} of the least possible for these targets"
         lines.append(line("how good", within))
-    if plan.tasks and deal.scale is None:
+    if plan.tasks and deal.rho is None:
         ratio = float(found.each_alone / plan.rho)
         lines.append(line("one by one", f"ρ {float(found.each_alone):.3g}, {ratio:.3g} times as much"))
     for name, paid in deal.paid.items() if len(deal.paid) > 1 else ():
@@ -446,7 +451,7 @@ def lines_of(found: Settled) -> list[str]:
         lines.append(
             line(name[:14], f"pays ρ {float(paid):.3g}" + (f", gains {gain:.2f}× over going alone" if gain else ""))
         )
-    return [*lines, *(_sensitivities(found) if deal.scale is None else [])]
+    return [*lines, *(_sensitivities(found) if deal.rho is None else [])]
 
 
 def _sensitivities(found: Settled) -> list[str]:

@@ -275,6 +275,12 @@ def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:
     return brought
 
 
+def is_small(found: Told) -> bool:
+    """Return whether none of the parts is too large to be brought to small questions."""
+    sizes = found.workspace.shape
+    return all(math.prod(sizes[i] for i in A) <= MAX_FOLDED for A in found.precisions)
+
+
 def _product(factors: Sequence[Floats]) -> Floats:
     found = np.ones((1, 1))
     for factor in factors:

@@ -14,18 +14,18 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms import helmert
+from mechanisms import helmert, sharing
 from mechanisms.even import even_join
 from mechanisms.join import Join
 from mechanisms.known import Known
-from mechanisms.marginals import Subset
 from planner import bodies, linear, marginal, symmetric
 from planner.accounts import Charge
-from planner.chart import MAX_POINTS, Chart, Evidence, made_evidence, shareable
+from planner.chart import Chart, Evidence, made_evidence, shareable
 from planner.costs import dearest, rho_of, to_units_down
 from planner.enlisted import Enlisted
 from planner.errors import TooLarge
 from planner.explain import aggregate_error
+from planner.grouping import MAX_DENSE, Linear, Whole, alike, fitting, merged, points, sized
 from planner.linear import Question
 from planner.marginal import MarginalTask
 from planner.measure import Meter
@@ -35,16 +35,12 @@ from planner.policy import Table
 from planner.recall import Recall
 from planner.settings import Settings
 from planner.stages import Residual, union
-from planner.symmetric import MarginalQuestion, Told
+from planner.symmetric import Told
 from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task, versioned
 from planner.workload import Floats
-from planner.workspace import Axis, Workspace
 
-MAX_ROWS = 512
-"""Largest number of answers that are planned as one problem."""
-
-MAX_DENSE = 1024
-"""Largest chart on which questions about whole marginals are planned as rows; beyond, part by part."""
+MAX_SHARED = 512
+"""Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -136,25 +132,6 @@ def total(charges: Sequence[Charge]) -> Fraction:
     return rho_of(sum(dearest(charge.cost for charge in charges if charge.table == table) for table in tables))
 
 
-@dataclass(frozen=True, eq=False)
-class _Linear:
-    """A question of counts and sums within a query: `targets` (groups * F,) are variances."""
-
-    query: int
-    question: Question
-    part: Prepared
-    targets: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class _Whole:
-    """A question about whole marginals within a query, with the variance that a count may have."""
-
-    query: int
-    question: MarginalQuestion
-    target: float
-
-
 Solver = Callable[[Known, Floats, Floats], Join]
 """From what is known, rows and target variances to rows that meet them."""
 
@@ -194,7 +171,9 @@ class Workshop:
         found = _Joining(self, queries, scale, solve or even_join).plan()
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
-            return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=found.savings)
+            prices = [float(total(self.alone_charges(query))) for query in queries]
+            savings = tuple((1 - 1.1**-2) * price / sum(prices) for price in prices)
+            return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 
     def each_alone(self, queries: Sequence[Asked]) -> Fraction:
@@ -226,6 +205,16 @@ class Workshop:
         if best is None:
             raise TooLarge("so little budget can't be spent on the grid of the noise", hint="name a larger rho")
         return best
+
+    def shared(
+        self, queries: Sequence[Asked], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
+    ) -> Together | None:
+        """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
+        they asked for; None if the queries are not one small problem of counts and sums.
+        """
+        found = _Joining(self, queries, 1.0, even_join)
+        tasks = found.shared(mechanism, rho, weights)
+        return None if tasks is None else self.having(queries, tasks)
 
     def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
@@ -311,22 +300,25 @@ class _Joining:
 
     def _table(self, table: str) -> None:
         self.bounds[table] = 0.0
-        joint, whole = list[_Linear](), list[_Whole]()
+        joint, whole = list[Linear](), list[Whole]()
         for i, part, task in self._questions(table):
             self.releases.update(task.releases)
             planner = self.shop.planner(self.settings[i])
             if isinstance(task, MarginalTask):
-                whole.append(_Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
+                whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
             elif isinstance(task, LinearTask) and task.recall is not None:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
-                joint.append(_Linear(i, task.question, part, targets))
+                joint.append(Linear(i, task.question, part, targets))
             elif task.cost is not None:
                 self.tasks[task.key] = task
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
-        rows, more = _sized(joint, whole)
-        for group in _alike(more):
+        rows, more = sized(joint, whole)
+        large = points([one.question for one in rows]) > MAX_SHARED
+        for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
+            self._solved(several)
+        for group in alike(more):
             self._marginals(group)
-        for several in _fitting(rows):
+        for several in () if large else fitting(rows):
             self._solved(several)
         for one in joint:
             self._topped_up(one)
@@ -353,7 +345,7 @@ class _Joining:
 
     # Rows on one chart.
 
-    def _solved(self, group: Sequence[_Linear]) -> None:
+    def _solved(self, group: Sequence[Linear]) -> None:
         """Plan questions as one problem: rows that are missing on a chart fine enough for all of them."""
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
@@ -365,8 +357,10 @@ class _Joining:
         found, task, after = self._missing(recall, W, targets, group, version)
         if found is None:
             return
-        scale = table.max_rows_per_unit**2 / 2
-        if not any(pending):
+        scale, whole = table.max_rows_per_unit**2 / 2, history.fits(recall.chart, version)
+        if not whole:
+            self.bounds[table.name] = None  # what was left out might have helped
+        elif not any(pending):
             # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
             self._bounded(table.name, max(found.bound - 1e-5 * found.multipliers.sum(), 0.0) * scale)
         if task is not None:
@@ -375,13 +369,13 @@ class _Joining:
         starts = np.cumsum([0, *(len(one.targets) for one in group)])
         for one, start, end in zip(group, starts, starts[1:], strict=False):
             self.savings[one.query] += float(found.multipliers[start:end].sum()) * scale * (1 - 1.1**-2)
-        if all(recall.chart.fits(each) for each in (*history.found(version).evidence, *pending[0])):
+        if whole and all(recall.chart.fits(each) for each in pending[0]):
             # Then everybody will look at this chart, and know what is known here.
             for one in group:
                 self.after[one.question.digest] = replace(after, W=_rows(after.chart, one.question))
 
     def _missing(
-        self, recall: Recall, W: Floats, targets: Floats, group: Sequence[_Linear], version: int
+        self, recall: Recall, W: Floats, targets: Floats, group: Sequence[Linear], version: int
     ) -> tuple[Join | None, Joint | None, Recall]:
         """Return what must be released for the targets, and what is known then; None if they can't be met so."""
         now = recall.known.variances(W)
@@ -396,6 +390,35 @@ class _Joining:
                 return found, task, after
         return None, None, recall
 
+    def shared(self, mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]) -> list[Payable] | None:
+        """Return the release by which a mechanism shares rho among the analysts; None if it is no small problem."""
+        (table, *others), group = self._tables(), list[Linear]()
+        for i, part, task in self._questions(table):
+            if not isinstance(task, LinearTask) or task.recall is None:
+                return None
+            planner = self.shop.planner(self.settings[i])
+            targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
+            group.append(Linear(i, task.question, part, targets))
+        if others or points([one.question for one in group]) > MAX_SHARED:
+            return None
+        planner = self.shop.planner(self.settings[0])
+        version = planner.version(table)
+        recall = planner.histories[table].recall(union([one.question for one in group]), version=version)
+        assert recall is not None
+        analysts = []
+        for name, weight in weights.items():
+            own = [one for one in group if self.queries[one.query].entry.analyst == name]
+            W = np.vstack([_rows(recall.chart, one.question) / np.sqrt(one.targets)[:, None] for one in own])
+            analysts.append(sharing.Analyst(W, float(weight)))
+        budget = 2 * float(rho) / group[0].question.workspace.table.max_rows_per_unit ** 2
+        found = sharing.share(analysts, budget=budget * MARGIN, mechanism=mechanism)
+        basis = recall.known.with_rows(
+            np.vstack([one.W for one in analysts]), np.zeros(sum(len(one.W) for one in analysts))
+        ).basis
+        rows = found.rows if basis is None else found.rows @ basis.T @ basis
+        made = self._joint(recall, rows, group, version)
+        return [made] if made.cost.highest <= to_units_down(rho) else None
+
     def _rows(self, recall: Recall, W: Floats, aims: Floats) -> Join | None:
         try:
             found = self.solve(recall.known, W, aims)
@@ -406,7 +429,7 @@ class _Joining:
         basis = recall.known.with_rows(W, np.zeros(len(W))).basis
         return found if basis is None else replace(found, rows=found.rows @ basis.T @ basis)
 
-    def _joint(self, recall: Recall, rows: Floats, group: Sequence[_Linear], version: int) -> Joint:
+    def _joint(self, recall: Recall, rows: Floats, group: Sequence[Linear], version: int) -> Joint:
         table = group[0].question.workspace.table
         made, measurement = recall.chart.released(rows)
         cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
@@ -414,7 +437,7 @@ class _Joining:
         releases = tuple(number for number in recall.releases if number > 0)
         return Joint(table.name, version, made, measurement, cost, releases=releases, also=digests)
 
-    def _topped_up(self, one: _Linear) -> None:
+    def _topped_up(self, one: Linear) -> None:
         """Make sure that a question will be answered within its targets; else it is measured by itself as well."""
         recall = self._known(one.question)
         if not (recall.known.variances(recall.W) <= one.targets * MET).all():
@@ -439,9 +462,9 @@ class _Joining:
 
     # Whole marginals.
 
-    def _marginals(self, group: Sequence[_Whole]) -> None:
+    def _marginals(self, group: Sequence[Whole]) -> None:
         """Plan questions about whole marginals as one problem, part by part."""
-        question, targets = _merged(group)
+        question, targets = merged(group)
         table, planner = question.workspace.table, self.shop.planner(self.settings[0])
         version, history = planner.version(table.name), planner.histories[table.name]
         first = not any(self._pending(table.name))
@@ -456,7 +479,7 @@ class _Joining:
         if task.cost is not None:
             self.tasks[task.key] = task
             for one in group:
-                relaxed = _merged([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
+                relaxed = merged([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
                 cost = helmert.top_up(sizes, known, relaxed[1]).cost
                 self.savings[one.query] += max(found.cost - cost, 0.0) * scale
 
@@ -482,80 +505,8 @@ class _Joining:
         return task
 
 
-# --- questions that go together ----------------------------------------------------------------------------
-
-
 def _rows(chart: Chart, question: Question) -> Floats:
     return chart.place(question, question.E.astype(float) * question.units[:, None, None])
-
-
-def _points(questions: Sequence[Question]) -> int:
-    try:
-        return union(questions).workspace.cells if questions else 0
-    except TooLarge:
-        return MAX_POINTS + 1
-
-
-def _fitting(joint: Sequence[_Linear]) -> list[list[_Linear]]:
-    """Return groups of questions, each small enough to be one problem; finer questions first."""
-    groups: list[list[_Linear]] = []
-    for one in sorted(joint, key=lambda one: -one.question.workspace.cells):
-        for group in groups:
-            wider = [*group, one]
-            rows = sum(len(each.targets) for each in wider)
-            if rows <= MAX_ROWS and _points([each.question for each in wider]) <= MAX_POINTS:
-                group.append(one)
-                break
-        else:
-            groups.append([one])
-    return groups
-
-
-def _sized(joint: Sequence[_Linear], whole: Sequence[_Whole]) -> tuple[list[_Linear], list[_Whole]]:
-    """Return the questions that are planned as rows, and those that are planned as whole marginals."""
-    rows = sum(len(one.targets) for one in joint)
-    if not whole and rows <= MAX_ROWS and _points([one.question for one in joint]) <= MAX_DENSE:
-        return list(joint), []
-    more = [_Whole(one.query, one.part.whole, float(one.targets[0])) for one in joint if one.part.whole is not None]
-    return [one for one in joint if one.part.whole is None], [*whole, *more]
-
-
-def _alike(wholes: Sequence[_Whole]) -> list[list[_Whole]]:
-    """Return groups of questions that cut each column in the same way."""
-    groups: list[tuple[dict[str, Axis], list[_Whole]]] = []
-    for one in sorted(wholes, key=lambda one: -one.question.workspace.cells):
-        mine = {axis.column: axis for axis in one.question.workspace.axes}
-        for axes, group in groups:
-            if all(_same(axes.get(column, axis), axis) for column, axis in mine.items()):
-                axes.update(mine)
-                group.append(one)
-                break
-        else:
-            groups.append((dict(mine), [one]))
-    return [group for _, group in groups]
-
-
-def _same(one: Axis, other: Axis) -> bool:
-    return one.key == other.key and np.array_equal(one.atoms, other.atoms)
-
-
-def _merged(group: Sequence[_Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
-    """Return one question about all marginals of a group, and the least target of each."""
-    axes = {axis.column: axis for one in group for axis in one.question.workspace.axes}
-    workspace = Workspace(group[0].question.workspace.table, tuple(axes[column] for column in sorted(axes)))
-    targets: dict[Subset, float] = {}
-    cells = {}
-    for one in group:
-        for A, each in zip(one.question.sets, one.question.cells, strict=True):
-            B = _placed(one, A, workspace)
-            targets[B] = min(one.target, targets.get(B, np.inf))
-            cells[B] = each
-    return MarginalQuestion(workspace, tuple(targets), tuple(cells[B] for B in targets)), targets
-
-
-def _placed(one: _Whole, A: Subset, workspace: Workspace) -> Subset:
-    found = [workspace.index(one.question.workspace.axes[i].column) for i in A]
-    return tuple(sorted(place for place in found if place is not None))
 
 
 def _told(task: MarginalTask, number: int) -> Told:

@@ -8,8 +8,8 @@ printed is compared with what the page shows by its shape: numbers may differ, w
   that fails says `error: …`, or is followed by `$ echo $?`. `noisegate serve … &` runs until the page ends.
 - python: runs in one namespace for the page; a text block below it is what it prints.
 - sql: runs on the bundled table; a statement below `-- refused: 42501` is refused with that SQLSTATE.
-- toml: is loaded as a policy, completed where it shows only a part; `# noisegate.toml` in its first line
-  says where it is stored for the commands that follow.
+- toml: is loaded as a policy, completed where it shows only a part, or as a round if it has queries;
+  `# noisegate.toml` in its first line says where it is stored for the commands that follow.
 - A block below a line `*Not run by the tests: …*` is not run; the line says why.
 """
 
@@ -33,7 +33,7 @@ from typing import Any
 import pytest
 
 import noisegate
-from planner import declared, errors, listening, policy, settings, system
+from planner import declared, errors, listening, policy, round_file, settings, system
 from planner.gate import Gate
 from proxy import render
 from proxy.errors import BY_CLASS, DatabaseError
@@ -240,7 +240,7 @@ class Reader:
             for source in re.findall(r'^source = "([^"#]+)', body, flags=re.MULTILINE):
                 if not first:
                     (file.parent / source).touch()
-            policy.load(file)
+            (round_file.load if "[queries." in body else policy.load)(file)
 
 
 def _program(words: list[str]) -> int:

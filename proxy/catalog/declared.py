@@ -33,6 +33,7 @@ SYSTEM = {
     "accounts": "what each analyst may spend, and has spent",
     "releases": "every release, with its cost",
     "queries": "every question that was paid for",
+    "rounds": "queries that are to be released together, and whether they were",
     "domains": "the public domain of every column",
 }
 """Comments on tables, by what they are."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mechanisms.fitness import fit
@@ -62,6 +62,7 @@ def test_prefix_sums_cost_what_the_paper_says_and_what_ours_finds(size: int) -> 
 
 
 @given(seeds)
+@settings(max_examples=10)
 def test_a_workload_of_low_rank_meets_its_targets(seed: int) -> None:
     rng = np.random.default_rng(seed)
     V, c = rng.standard_normal((5, 2)) @ rng.standard_normal((2, 6)), rng.uniform(0.5, 2.0, 5)

@@ -507,7 +507,7 @@ REFUSED: list[tuple[str, type[Refusal], str, str | None]] = [
     ("SELECT * FROM noisegate.choose(ARRAY[1, 2])", WrongType, "sqls must be a list of texts", "1, 2"),
     ("SELECT * FROM noisegate.choose()", UnknownFunction, "needs the argument sqls", "noisegate.choose"),
     ("SELECT * FROM noisegate.pick(1)", UnknownFunction, "no function noisegate.pick", "noisegate.pick(1"),
-    ("SELECT noisegate.choose(ARRAY['a', 'b'])", Unsupported, "stands in FROM", None),
+    ("SELECT 1, noisegate.choose(ARRAY['a', 'b'])", Unsupported, "stands in FROM", None),
     (f"{call(*NESTED)} AS a, noisegate.choose(ARRAY['a']) AS b", Unsupported, "one function", None),
     (f"{call(*NESTED)}, (SELECT count(*) FROM people) AS t", Unsupported, "protected tables as well", None),
     (call(BY_SEX, call(*NESTED).replace("$$", "'")), Unsupported, "one aggregate query", None),

@@ -27,7 +27,7 @@ from proxy.render import ASCII, Waiting, as_csv, as_json, measured_text, print_r
 
 ROOT = Path(__file__).parents[2]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
-COMMANDS = ("init", "check", "query", "explain", "serve", "budget", "passwd", "refresh")
+COMMANDS = ("init", "check", "query", "explain", "round", "serve", "budget", "passwd", "refresh")
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -97,6 +97,8 @@ CREATE TABLE noisegate.accounts (population text, analyst text, share float8, rh
 CREATE TABLE noisegate.releases (id bigint, "table" text, version bigint, kind text, analyst text, rho float8,
     created text, sql text);
 CREATE TABLE noisegate.queries (first_release bigint, analyst text, sql text, releases bigint, rho float8, asked text);
+CREATE TABLE noisegate.rounds (round text, query bigint, analyst text, sql text, error text, confidence float8,
+    state text, release bigint, enlisted text);
 CREATE TABLE noisegate.domains ("table" text, "column" text, type text, domain text, "values" bigint, nullable boolean,
     measure boolean);
 GRANT SELECT ON ALL TABLES IN SCHEMA public, noisegate TO PUBLIC;
