@@ -80,7 +80,9 @@ class Remote:
             parts = conninfo_to_dict(conninfo)
         except ProgrammingError:
             parts = {}
-        if (not parts and conninfo.partition("://")[2]) or not re.fullmatch(r"([a-z_][a-z0-9_]{0,62})?", schema):
+        ports = str(parts.get("port") or "0")
+        understood = bool(parts or not conninfo.partition("://")[2]) and re.fullmatch(r"[0-9,]+", ports)
+        if not understood or not re.fullmatch(r"([a-z_][a-z0-9_]{0,62})?", schema):
             raise ValueError("url must be postgresql://user@host:port/database#schema, in which much can be left out")
         if "password" in parts or conninfo.count("@") > 1:
             raise ValueError("url must not hold a password: put it into a passfile, a service file or PGPASSWORD")
