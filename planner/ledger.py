@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -27,11 +27,15 @@ from planner.accounts import GAUSSIAN_KINDS, Caps, Charge, Draft, Quote, Release
 from planner.costs import from_bytes, simplified, to_bytes
 from planner.errors import LedgerFailed, SourceFailed
 from planner.marker import Marker
-from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Store, damaged, marker_of
+from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Statement, Store, damaged, marker_of
 from planner.stores.sqlite import SqliteStore
 
 ARCHIVE = "archive"
 COLUMNS = 'id, key, question, population, "table", version, analyst, sql, kind, body, cost, created'
+INSERT = f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({', '.join('?' * 13)})"
+UPDATE_HEAD = "UPDATE meta SET value = ? WHERE name = 'head'"
+VERSIONS = 'SELECT "table", max(version) FROM versions GROUP BY "table"'
+MOVES = "SELECT source, target, share FROM moves"
 
 
 Row = tuple[int, str, str, str, str, int, str, str, str, bytes, bytes, str]
@@ -134,36 +138,42 @@ class Ledger:
     def _commit(self, drafts: Sequence[Draft], caps: Caps, once: Callable[[Connection], None] | None) -> list[Release]:
         with self._transaction(write=True) as connection:
             if once is not None:
-                if stored := self._stored(connection, drafts[-1]):
-                    return [replace(stored[0], replayed=True)]
+                if stored := _stored(drafts[-1:], *connection.ask(_by_key(drafts[-1:]))):
+                    return [replace(stored[drafts[-1].key], replayed=True)]
                 once(connection)
-            found = {draft.key: self._stored(connection, draft) for draft in drafts}
-            new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if not found[draft.key]]
-            if new and self._is_archive:
-                raise LedgerFailed(
-                    f"the ledger {self._store.name} is an archive: it charges nothing",
-                    hint="ask what its releases tell, or ask the gate that they come from",
-                )
-            _check_versions(connection, new)
-            view = self._checked(connection, new, caps)
+            rows, versions, moves = connection.ask(_by_key(drafts), (VERSIONS, ()), (MOVES, ()))
+            found = _stored(drafts, rows)
+            new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if draft.key not in found]
+            self._check_current(new, dict(versions))
+            view, inserts = self._checked(new, caps, _moved(moves)), []
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
                 release = Release(**vars(draft), id=view.last_id + 1, created=created)
-                row_hash = self._insert(connection, release, view.last_hash)
+                row = _row(release)
+                row_hash = chained(view.last_hash, row)
+                inserts.append((INSERT, (*row, row_hash)))
                 view = view.stored([(release.population, release.kind)], release.id, row_hash)
-                found[draft.key] = [release]
+                found[draft.key] = release
+            if inserts:
+                connection.ask(*inserts, (UPDATE_HEAD, (view.last_hash,)))
         self._view = view
-        return [found[draft.key][0] for draft in drafts]
+        return [found[draft.key] for draft in drafts]
 
-    def _stored(self, connection: Connection, draft: Draft) -> list[Release]:
-        """Return the release under a draft's key, if there is one; it is replayed unless it has the draft's body."""
-        found = _select(connection, "WHERE key = ?", draft.key)
-        return [replace(release, replayed=release.body != draft.body) for release in found]
+    def _check_current(self, drafts: Sequence[Draft], versions: Mapping[str, int]) -> None:
+        """Raise if drafts must not be charged here, or were measured on data that are not the current ones."""
+        if drafts and self._is_archive:
+            raise LedgerFailed(
+                f"the ledger {self._store.name} is an archive: it charges nothing",
+                hint="ask what its releases tell, or ask the gate that they come from",
+            )
+        for draft in drafts:
+            if draft.version != versions.get(draft.table, 1):
+                raise SourceFailed(f"the data of {draft.table} were refreshed while it was read", hint="ask again")
 
-    def _checked(self, connection: Connection, drafts: Sequence[Draft], caps: Caps) -> View:
+    def _checked(self, drafts: Sequence[Draft], caps: Caps, moved: Mapping[str, Fraction]) -> View:
         """Return the view with the drafts charged; what costs nothing passes even a lowered cap."""
         view = self._after([_charge(draft) for draft in drafts]) if drafts else self._view
-        charged, moved = [draft for draft in drafts if draft.cost.highest], _moved(connection)
+        charged = [draft for draft in drafts if draft.cost.highest]
         for population in {draft.population for draft in charged}:
             for payer in dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst)):
                 quote = self._view.quote(view, population, analyst=payer)
@@ -177,30 +187,23 @@ class Ledger:
             self._quoted = (asked, self._view.charged(charges, analyst=""))
         return self._quoted[1]
 
-    def _insert(self, connection: Connection, release: Release, previous: str) -> str:
-        row = _row(release)
-        row_hash = chained(previous, row)
-        marks = ", ".join("?" * (len(row) + 1))
-        connection.execute(f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({marks})", (*row, row_hash))
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'head'", (row_hash,))
-        return row_hash
-
     def _read_back(self, drafts: Sequence[Draft], failure: OutcomeUnknown, *, alone: bool) -> list[Release]:
         """Return what is stored under the keys after a commit of unknown outcome, or raise that nothing is."""
         try:
             self._store.recover()
             with self._transaction(write=False) as connection:
-                stored = [self._stored(connection, draft) for draft in drafts]
+                stored = _stored(drafts, *connection.ask(_by_key(drafts)))
         except LedgerFailed:
             raise LedgerFailed(
                 f"{failure.message}; whether the charge was stored can't be told now, so nothing is answered",
                 hint="ask again: if it was stored, the stored answer is given, and nothing more is charged",
             ) from failure
-        if alone and stored[-1] and not all(stored):
-            return [replace(stored[-1][0], replayed=True)]
-        if not all(stored):
+        missing, last = [draft for draft in drafts if draft.key not in stored], drafts[-1].key
+        if alone and missing and last in stored:
+            return [replace(stored[last], replayed=True)]
+        if missing:
             raise LedgerFailed(failure.message, hint=failure.hint or "nothing was charged; ask again") from failure
-        return [found[0] for found in stored]
+        return [stored[draft.key] for draft in drafts]
 
     def quote(self, charges: Sequence[Charge], *, analyst: str, populations: Sequence[str] = ()) -> list[Quote]:
         """Return, for each population concerned, what is spent before and after the charges; write nothing.
@@ -209,7 +212,7 @@ class Ledger:
         """
         charges = [replace(c, cost=simplified(c.cost), analyst=c.analyst or analyst) for c in charges]
         with self._transaction(write=False) as connection:
-            after, moved = self._after(charges), _moved(connection).get(analyst, Fraction(0))
+            after, moved = self._after(charges), _moved(connection.execute(MOVES)).get(analyst, Fraction(0))
             concerned = dict.fromkeys([*populations, *(charge.population for charge in charges)])
             quotes = [self._view.quote(after, population, analyst=analyst) for population in concerned]
             return [replace(quote, moved=moved) for quote in quotes]
@@ -221,7 +224,7 @@ class Ledger:
         left in every population; otherwise raises BudgetExceeded, and nothing is moved.
         """
         with self._transaction(write=True) as connection:
-            moved = _moved(connection).get(source, Fraction(0)) - share
+            moved = _moved(connection.execute(MOVES)).get(source, Fraction(0)) - share
             for population in self._view.populations or ("default",):
                 quote = self._view.quote(self._view, population, analyst=source)
                 replace(quote, moved=moved).check_left(caps, share)
@@ -232,7 +235,7 @@ class Ledger:
     def moved(self) -> dict[str, Fraction]:
         """Return by how much each account's share was changed by moves."""
         with self._transaction(write=False) as connection:
-            return _moved(connection)
+            return _moved(connection.execute(MOVES))
 
     @contextmanager
     def beside(self, *, write: bool) -> Iterator[Connection]:
@@ -281,21 +284,18 @@ class Ledger:
     def dump(self) -> tuple[str, dict[str, int], list[tuple[*Row, str]]]:
         """Return the identity, the current version of each table's data, and all rows with their hashes."""
         with self._transaction(write=False) as connection:
-            versions = connection.execute('SELECT "table", max(version) FROM versions GROUP BY "table"')
-            found = {str(table): int(version) for table, version in versions}
+            found = {str(table): int(version) for table, version in connection.execute(VERSIONS)}
             rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases ORDER BY id").fetchall()
             return self._store.identity, found, rows
 
     def fill(self, rows: Sequence[tuple[*Row, str]], versions: Mapping[str, int]) -> None:
         """Make an empty ledger an archive of the rows of another; whoever opens it checks them."""
         with self._transaction(write=True) as connection:
-            marks = ", ".join("?" * (len(COLUMNS.split(", ")) + 1))
-            for row in rows:
-                connection.execute(f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({marks})", row)
+            connection.ask(*((INSERT, row) for row in rows))
             for table, version in versions.items():
                 _record(connection, table, version, "")
             if rows:
-                connection.execute("UPDATE meta SET value = ? WHERE name = 'head'", (rows[-1][-1],))
+                connection.execute(UPDATE_HEAD, (rows[-1][-1],))
             connection.execute("INSERT INTO meta VALUES (?, ?)", (ARCHIVE, "releases of another ledger"))
 
     def version(self, table: str) -> int:
@@ -386,19 +386,27 @@ def _charge(draft: Draft) -> Charge:
     return Charge(draft.population, draft.table, draft.cost, draft.analyst)
 
 
-def _moved(connection: Connection) -> dict[str, Fraction]:
+def _by_key(drafts: Sequence[Draft]) -> Statement:
+    """Return what looks up the releases under the drafts' keys."""
+    marks = ", ".join("?" * len(drafts))
+    return f"SELECT {COLUMNS} FROM releases WHERE key IN ({marks})", [draft.key for draft in drafts]
+
+
+def _stored(drafts: Sequence[Draft], rows: Iterable[Row]) -> dict[str, Release]:
+    """Return by key the releases that are stored already; replayed are those that have another body than the draft."""
+    releases = {release.key: release for release in map(_release, rows)}
+    bodies = {draft.key: draft.body for draft in drafts}
+    return {key: replace(release, replayed=release.body != bodies[key]) for key, release in releases.items()}
+
+
+def _moved(moves: Iterable[tuple[str, str, str]]) -> dict[str, Fraction]:
+    """Return by how much the moves of shares, from whom to whom, have changed each account."""
     found: dict[str, Fraction] = {}
-    for source, target, text in connection.execute("SELECT source, target, share FROM moves"):
+    for source, target, text in moves:
         share = Fraction(text)
         found[source] = found.get(source, Fraction(0)) - share
         found[target] = found.get(target, Fraction(0)) + share
     return found
-
-
-def _check_versions(connection: Connection, drafts: Sequence[Draft]) -> None:
-    for draft in drafts:
-        if draft.version != _version(connection, draft.table):
-            raise SourceFailed(f"the data of {draft.table} were refreshed while it was read", hint="ask again")
 
 
 def _version(connection: Connection, table: str) -> int:

@@ -36,10 +36,17 @@ class Rows(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
+Statement = tuple[str, Sequence[str | int | bytes]]
+"""SQL that both engines read, and its parameters, for each of which it has a `?`."""
+
+
 class Connection(Protocol):
-    """A database inside a transaction: SQL that both engines read, with `?` for each parameter."""
+    """A database inside a transaction."""
 
     def execute(self, sql: str, parameters: Sequence[str | int | bytes] = (), /) -> Rows: ...
+
+    def ask(self, *statements: Statement) -> list[list[Any]]:
+        """Return the rows of several statements, run one after the other; over a network they travel together."""
 
 
 class Store(Protocol):

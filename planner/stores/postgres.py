@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
-from planner.stores import HEAD, Connection, OutcomeUnknown, Remote, Rows, damaged, missing, newer
+from planner.stores import HEAD, Connection, OutcomeUnknown, Remote, Rows, Statement, damaged, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -274,6 +274,11 @@ class _Statements:
 
     def execute(self, sql: str, parameters: Sequence[str | int | bytes] = (), /) -> Rows:
         return self._connection.execute(_formatted(sql), parameters)
+
+    def ask(self, *statements: Statement) -> list[list[Any]]:
+        with self._connection.pipeline():
+            cursors = [self._connection.execute(_formatted(sql), parameters) for sql, parameters in statements]
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
 
 
 @lru_cache(maxsize=256)

@@ -8,11 +8,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
 from planner.files import publish
-from planner.stores import HEAD, RESTORE, OutcomeUnknown, damaged, marker_of, missing, newer
+from planner.stores import HEAD, RESTORE, Connection, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -57,13 +58,13 @@ class SqliteStore:
             return store
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[tuple[sqlite3.Connection, str | None]]:
+    def transaction(self, *, write: bool) -> Iterator[tuple[Connection, str | None]]:
         with _explained(self.path):
             self._check_place()
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
             try:
                 head = self._connection.execute(HEAD).fetchone()
-                yield self._connection, head and head[0]
+                yield _Statements(self._connection), head and head[0]
                 self._commit(write=write)
             except BaseException:
                 with suppress(sqlite3.Error):
@@ -93,6 +94,16 @@ class SqliteStore:
     def _check_place(self) -> None:
         if _file_id(self.path) != self._file:
             raise LedgerFailed(f"the ledger {self.name} was replaced while it was open: {RESTORE}")
+
+
+class _Statements:
+    """A connection as stores offer it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.execute = connection.execute
+
+    def ask(self, *statements: Statement) -> list[list[Any]]:
+        return [self.execute(*statement).fetchall() for statement in statements]
 
 
 def _connect(path: Path) -> sqlite3.Connection:

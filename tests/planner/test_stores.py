@@ -229,7 +229,7 @@ def cutter(server: Postgres) -> Iterator[Cutter]:
 @pytest.fixture
 def cut_off(cutter: Cutter, place: Remote, server: Postgres, monkeypatch: pytest.MonkeyPatch) -> Remote:
     """The place as a gate sees it through a bad network; it and the server are less patient than usual."""
-    for name, seconds in {"SILENT_SECONDS": 1.5, "IDLE_SECONDS": 1, "RECOVER_SECONDS": 0.5}.items():
+    for name, seconds in {"SILENT_SECONDS": 2.5, "IDLE_SECONDS": 1}.items():
         monkeypatch.setattr(postgres, name, seconds)
     return replace(place, conninfo=place.conninfo.replace(str(server.port), str(cutter.port)))
 
@@ -260,8 +260,9 @@ def test_a_commit_whose_acknowledgement_is_lost_is_answered_as_it_is_stored_or_n
 
 @pytest.mark.parametrize("fault", ["cut after it was sent", "cut before it arrived"])
 def test_a_commit_whose_outcome_can_not_be_known_is_not_answered_and_replayed_later(
-    cutter: Cutter, cut_off: Remote, fault: str
+    cutter: Cutter, cut_off: Remote, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(postgres, "RECOVER_SECONDS", 0.5)
     with Ledger.open(cut_off) as ledger:
         cutter.armed, cutter.shut_after = fault, True
         with pytest.raises(LedgerFailed, match="whether the charge was stored can't be told now") as failure:
