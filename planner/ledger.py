@@ -291,7 +291,8 @@ class Ledger:
     def fill(self, rows: Sequence[tuple[*Row, str]], versions: Mapping[str, int]) -> None:
         """Make an empty ledger an archive of the rows of another; whoever opens it checks them."""
         with self._transaction(write=True) as connection:
-            connection.ask(*((INSERT, row) for row in rows))
+            for row in rows:
+                connection.execute(INSERT, row)
             for table, version in versions.items():
                 _record(connection, table, version, "")
             if rows:

@@ -276,9 +276,16 @@ class _Statements:
         return self._connection.execute(_formatted(sql), parameters)
 
     def ask(self, *statements: Statement) -> list[list[Any]]:
-        with self._connection.pipeline():
-            cursors = [self._connection.execute(_formatted(sql), parameters) for sql, parameters in statements]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        # One simple query. In libpq's pipeline mode a server does not end transactions that are left idle.
+        sql = b";\n".join(_formatted(sql) for sql, _ in statements)
+        values = [value for _, parameters in statements for value in parameters]
+        found: list[list[Any]] = []
+        with psycopg.ClientCursor(self._connection) as cursor:
+            cursor.execute(sql, values)
+            for _ in statements:
+                found.append(cursor.fetchall() if cursor.description else [])
+                cursor.nextset()
+        return found
 
 
 @lru_cache(maxsize=256)
