@@ -8,6 +8,7 @@ from benchmarks import (
     cube,
     dashboard,
     fitness,
+    gates,
     ladder,
     ledger,
     marginals,
@@ -22,7 +23,7 @@ from benchmarks.papers import common_mechanism, dp_pqd, fitness_for_use, multi_a
 
 if __name__ == "__main__":
     print(f"{platform.machine()}, Python {platform.python_version()}, {platform.system()}")
-    ours = (sampling, ledger, query, ladder, dashboard, planning, marginals, cube, fitness, rounds, verify, wire)
+    ours = (sampling, ledger, gates, query, ladder, dashboard, planning, marginals, cube, fitness, rounds, verify, wire)
     papers = (common_mechanism, dp_pqd, fitness_for_use, multi_analyst)
     for module in ours + papers:
         print(f"\n{(module.__doc__ or '').splitlines()[0]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
@@ -178,31 +179,38 @@ class View:
 
     def charged(self, charges: Sequence[Charge], *, analyst: str) -> View:
         """Return the view after more charges, which the analyst pays who asks, or who a charge names."""
-        view = self
+        costs: defaultdict[tuple[str, str], list[Cost]] = defaultdict(list)
+        own: defaultdict[tuple[str, str, str], list[Cost]] = defaultdict(list)
+        alone: dict[tuple[str, str], str | None] = {}
         for charge in charges:
-            view = view._charged(charge, charge.analyst or analyst)
-        return view
-
-    def _charged(self, charge: Charge, analyst: str) -> View:
-        population, table, accounts = charge.population, charge.table, dict(self.accounts)
-        everyone = self.populations.get(population, {})
-        spending = everyone.get(table, NOTHING)
-        after = spending.plus(charge.cost)
-        for payer, part in payers(analyst).items():
-            own = accounts.get((population, payer), {})
-            own_spending = own.get(table, NOTHING)
+            place = charge.population, charge.table
+            costs[place].append(charge.cost)
+            for payer, part in payers(charge.analyst or analyst).items():
+                own[*place, payer].append(charge.cost.part(part))
+                alone[place] = payer if alone.get(place, payer) == payer and part == PARTS else None
+        populations, accounts = dict(self.populations), dict(self.accounts)
+        for (population, table), added in costs.items():
+            spending = self._spending(population, table)
+            populations[population] = {**populations.get(population, {}), table: spending.plus(*added)}
+        for (population, table, payer), added in own.items():
+            paid = accounts.get((population, payer), {})
+            spending = paid.get(table, NOTHING)
             # While one analyst alone has asked, both are the same object, and the dearest cell is sought once.
-            same = own_spending is spending and part == PARTS
-            own_after = after if same else own_spending.plus(charge.cost.part(part))
-            accounts[population, payer] = {**own, table: own_after}
-        populations = {**self.populations, population: {**everyone, table: after}}
+            same = spending is self._spending(population, table) and alone[population, table] == payer
+            after = populations[population][table] if same else spending.plus(*added)
+            accounts[population, payer] = {**paid, table: after}
         return replace(self, populations=populations, accounts=accounts)
 
-    def stored(self, release: Release, row_hash: str) -> View:
-        """Return the view after a charged release was written."""
-        kinds = self.kinds.get(release.population, frozenset()) | {release.kind}
-        kept = {**self.kinds, release.population: kinds}
-        return replace(self, last_id=release.id, last_hash=row_hash, kinds=kept)
+    def _spending(self, population: str, table: str) -> Spending:
+        return self.populations.get(population, {}).get(table, NOTHING)
+
+    def stored(self, kinds: Iterable[tuple[str, str]], last_id: int, last_hash: str) -> View:
+        """Return the view after charged releases of some (population, kind) were written."""
+        known = dict(self.kinds)
+        for population, kind in kinds:
+            if kind not in known.get(population, ()):
+                known[population] = known.get(population, frozenset()) | {kind}
+        return replace(self, last_id=last_id, last_hash=last_hash, kinds=known)
 
     def quote(self, after: View, population: str, *, analyst: str) -> Quote:
         return Quote(

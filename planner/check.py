@@ -10,7 +10,7 @@ from pathlib import Path
 
 from planner.errors import MissingColumns, Mistake, PolicyRefusal, Refusal, SourceFailed
 from planner.gate import catalog
-from planner.policy import Policy, load, refusal
+from planner.policy import NO_SOURCE, Policy, load, refusal
 from planner.sandbox import Sandbox
 from planner.sources.duckdb import DuckdbSource
 from planner.toml_reader import KeyPath, line_of, locate
@@ -29,7 +29,7 @@ def check(path: str | Path) -> Policy:
 
 def _sources(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
     for table in policy.tables.values():
-        if table.kind != "protected":
+        if table.kind != "protected" or table.source == NO_SOURCE:
             continue
         try:
             DuckdbSource(table).close()

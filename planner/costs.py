@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import math
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,16 +193,18 @@ def to_bytes(cost: Cost) -> bytes:
     return zlib.compress(json.dumps(head).encode() + b"\n" + body)
 
 
+@lru_cache(maxsize=1024)
 def from_bytes(encoded: bytes) -> Cost:
     """Return the cost that to_bytes encoded; anything else is a ValueError."""
     try:
         head, _, body = zlib.decompress(encoded).partition(b"\n")
         fields = json.loads(head)
         scope, shape, runs = tuple(fields["scope"]), tuple(fields["shape"]), fields["runs"]
-        numbers = np.frombuffer(body, dtype="<i8")
-        pieces = np.split(numbers, np.cumsum([count for count in runs for _ in range(2)], dtype=np.int64))
-        partitions = tuple(np.repeat(pieces[2 * i + 1], pieces[2 * i]) for i in range(len(runs)))
-        return Cost(scope, partitions, pieces[-1].reshape(shape))
+        numbers, partitions = np.frombuffer(body, dtype="<i8"), []
+        for count in runs:
+            lengths, atoms, numbers = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
+            partitions.append(np.repeat(atoms, lengths))
+        return Cost(scope, tuple(partitions), numbers.reshape(shape))
     except (zlib.error, KeyError, TypeError, ValueError) as error:
         raise ValueError("the bytes do not encode a cost") from error
 
@@ -238,82 +241,112 @@ class _Factor:
 
 
 @dataclass(frozen=True, eq=False)
+class _Sum:
+    """Costs added up: what all cells pay alike, the atoms of each column, and the factors of each scope."""
+
+    constant: int = 0
+    columns: Mapping[str, _Column] = field(default_factory=dict)
+    classes: Mapping[tuple[str, ...], tuple[_Factor, ...]] = field(default_factory=dict)
+
+    def plus(self, costs: Sequence[Cost], *, limit: int) -> _Sum:
+        """Return the sum with more costs, quick for many at once: each column is cut and each table formed once."""
+        columns, scopes = dict(self.columns), defaultdict(list)
+        for cost in costs:
+            for column, partition in zip(cost.scope, cost.partitions, strict=True):
+                columns[column] = _refined(columns.get(column), partition)
+        for cost in costs:
+            if cost.scope:
+                factor = _factor(cost, columns)
+                scopes[factor.scope].append(factor)
+        classes = self._reindexed(columns)
+        for scope, factors in scopes.items():
+            members = classes.get(scope, ())
+            classes[scope] = (*members[:-1], *_pooled([*members[-1:], *factors], limit=limit))
+        constant = self.constant + sum(cost.highest for cost in costs if not cost.scope)
+        return _Sum(constant, columns, classes)
+
+    def _reindexed(self, columns: Mapping[str, _Column]) -> dict[tuple[str, ...], tuple[_Factor, ...]]:
+        """Return the classes with labels on the new columns."""
+        parents = {
+            name: column.labels[columns[name].first]
+            for name, column in self.columns.items()
+            if column is not columns[name]
+        }
+        if not parents:
+            return dict(self.classes)
+        return {scope: tuple(_relabelled(f, parents) for f in members) for scope, members in self.classes.items()}
+
+
+@dataclass(frozen=True, eq=False)
 class Spending:
     """The sum of the costs of all releases on one table; plus() returns the next one.
+
+    Costs are added up when the dearest cell is asked for, all that are new together.
 
     Guarantee: dearest is at least the maximum over all cells of the product domain of the sum of all
     costs added, and equal to it while no table of more than `limit` entries is needed to find it.
     """
 
     limit: int = LIMIT
-    _constant: int = 0
-    _columns: Mapping[str, _Column] = field(default_factory=dict)
-    _classes: Mapping[tuple[str, ...], tuple[_Factor, ...]] = field(default_factory=dict)
+    _before: _Sum = field(default_factory=_Sum)
+    _new: tuple[Cost, ...] = ()
+    _sizes: Mapping[str, int] = field(default_factory=dict)
 
-    def plus(self, cost: Cost) -> Spending:
-        """Return the spending with one more cost; quick when the cost is simplified."""
-        if not cost.scope:
-            return replace(self, _constant=self._constant + cost.highest)
-        columns = {column: self._refined(column, partition) for column, partition in _by_column(cost)}
-        grown = self._reindexed(columns)
-        factor = _factor(cost, columns)
-        members = grown.get(factor.scope, ())
-        added = _pooled([*members[-1:], factor], limit=self.limit)
-        classes = {**grown, factor.scope: (*members[:-1], *added)}
-        return replace(self, _columns={**self._columns, **columns}, _classes=classes)
+    def plus(self, *costs: Cost) -> Spending:
+        """Return the spending with more costs; quick when they are simplified. ValueError if one does not fit."""
+        sizes = dict(self._sizes)
+        for cost in costs:
+            for column, partition in zip(cost.scope, cost.partitions, strict=True):
+                size = sizes.setdefault(column, partition.size)
+                if size != partition.size:
+                    raise ValueError(f"column {column} has {size} values, a cost has {partition.size}")
+        known: _Sum | None = self.__dict__.get("_sum")
+        before, new = (self._before, self._new) if known is None else (known, ())
+        return Spending(self.limit, before, (*new, *costs), sizes)
+
+    @cached_property
+    def _sum(self) -> _Sum:
+        return self._before.plus(self._new, limit=self.limit)
 
     @cached_property
     def dearest(self) -> int:
         """What the dearest cell has paid, in units, or an upper bound where that would take too long."""
-        factors = [factor for members in self._classes.values() for factor in members]
-        atoms = {name: column.atoms for name, column in self._columns.items()}
-        return self._constant + _maximum(factors, atoms=atoms, limit=self.limit)
-
-    def _refined(self, name: str, partition: Ints) -> _Column:
-        """Return the column cut along the partition as well; the same object if it already is."""
-        column = self._columns.get(name)
-        if column is None:
-            return _Column(*_numbered(partition))
-        if column.labels.size != partition.size:
-            raise ValueError(f"column {name} has {column.labels.size} values, a cost has {partition.size}")
-        if np.array_equal(partition[column.first][column.labels], partition):
-            return column
-        return _Column(*_numbered(_crossed(column.labels, partition)))
-
-    def _reindexed(self, columns: Mapping[str, _Column]) -> dict[tuple[str, ...], tuple[_Factor, ...]]:
-        """Return the classes with labels on the new columns."""
-        parents = {
-            name: self._columns[name].labels[column.first]
-            for name, column in columns.items()
-            if name in self._columns and column is not self._columns[name]
-        }
-        if not parents:
-            return dict(self._classes)
-        return {scope: tuple(_relabelled(f, parents) for f in members) for scope, members in self._classes.items()}
+        factors = [factor for members in self._sum.classes.values() for factor in members]
+        atoms = {name: column.atoms for name, column in self._sum.columns.items()}
+        return self._sum.constant + _maximum(factors, atoms=atoms, limit=self.limit)
 
 
 def dearest(costs: Iterable[Cost], *, limit: int = LIMIT) -> int:
     """Return the maximum over all cells of the sum of the costs, or an upper bound: see Spending."""
-    spending = Spending(limit=limit)
-    for cost in costs:
-        spending = spending.plus(cost)
-    return spending.dearest
+    return Spending(limit=limit).plus(*costs).dearest
 
 
-def _by_column(cost: Cost) -> list[tuple[str, Ints]]:
-    return list(zip(cost.scope, cost.partitions, strict=True))
+def _refined(known: _Column | None, labels: Ints) -> _Column:
+    """Return a column cut along the labels as well; the same object if it already is."""
+    if known is None:
+        return _Column(*_numbered(labels))
+    if np.array_equal(labels[known.first][known.labels], labels):
+        return known
+    return _Column(*_numbered(_crossed(known.labels, labels)))
 
 
 def _factor(cost: Cost, columns: Mapping[str, _Column]) -> _Factor:
     """Return the cost as a factor on the atoms of the columns, which refine its own."""
     order = sorted(range(len(cost.scope)), key=lambda axis: cost.scope[axis])
     names = tuple(cost.scope[axis] for axis in order)
-    numbered = [_numbered(cost.partitions[axis][columns[cost.scope[axis]].first]) for axis in order]
+    labels = [cost.partitions[axis][columns[cost.scope[axis]].first] for axis in order]
     values = cost.values.transpose(order)
-    for axis, (_, first) in enumerate(numbered):
-        atoms = cost.partitions[order[axis]][columns[names[axis]].first][first]
-        values = values.take(atoms, axis=axis)
-    return _Factor(names, tuple(labels for labels, _ in numbered), values)
+    for axis, own in enumerate(labels):
+        if not _is_numbered(own, values.shape[axis]):
+            labels[axis], first = _numbered(own)
+            values = values.take(own[first], axis=axis)
+    return _Factor(names, tuple(labels), values)
+
+
+def _is_numbered(labels: Ints, atoms: int) -> bool:
+    """Return whether so many atoms are numbered by their first appearance, as those of a simplified cost are."""
+    highest = np.maximum.accumulate(labels)
+    return bool(labels[0] == 0 and highest[-1] == atoms - 1 and (labels[1:] <= highest[:-1] + 1).all())
 
 
 def _relabelled(factor: _Factor, parents: Mapping[str, Ints]) -> _Factor:
@@ -328,39 +361,34 @@ def _crossed(left: Ints, right: Ints) -> Ints:
     return left * (int(right.max()) + 1) + right
 
 
-_Frame = dict[str, Ints]
-"""Labels of the columns of a table that is to be formed."""
+_Frame = dict[str, _Column]
+"""The columns of a table that is to be formed, cut as it needs them."""
 
 
 def _framed(frame: _Frame, factor: _Factor) -> _Frame:
     """Return the frame refined so that the factor is constant on its cells."""
-    wider = dict(frame)
-    for column, labels in zip(factor.scope, factor.labels, strict=True):
-        known = frame.get(column)
-        if known is None:
-            wider[column] = labels
-        elif known is not labels:
-            wider[column] = _numbered(_crossed(known, labels))[0]
-    return wider
+    pairs = zip(factor.scope, factor.labels, strict=True)
+    return frame | {column: _refined(frame.get(column), labels) for column, labels in pairs}
 
 
 def _entries(frame: _Frame) -> int:
-    return math.prod(int(labels.max()) + 1 for labels in frame.values())
+    return math.prod(column.atoms for column in frame.values())
 
 
 def _pooled(factors: Sequence[_Factor], *, limit: int) -> list[_Factor]:
     """Return fewer factors with the same sum, joined while tables stay within the limit and below 2^62."""
-    pools: list[tuple[list[_Factor], _Frame]] = []
+    pools: list[tuple[list[_Factor], _Frame, int]] = []
     for factor in factors:
-        for place, (members, frame) in enumerate(pools):
+        for place, (members, frame, highest) in enumerate(pools):
             wider = _framed(frame, factor)
             fits = _entries(wider) <= max(limit, _entries(frame))
-            if fits and sum(member.highest for member in members) + factor.highest < _SAFE:
-                pools[place] = ([*members, factor], wider)
+            if fits and highest + factor.highest < _SAFE:
+                members.append(factor)
+                pools[place] = (members, wider, highest + factor.highest)
                 break
         else:
-            pools.append(([factor], _framed({}, factor)))
-    return [_joined(members, frame) for members, frame in pools]
+            pools.append(([factor], _framed({}, factor), factor.highest))
+    return [_joined(members, frame) for members, frame, _ in pools]
 
 
 def _joined(members: list[_Factor], frame: _Frame) -> _Factor:
@@ -368,13 +396,12 @@ def _joined(members: list[_Factor], frame: _Frame) -> _Factor:
     if len(members) == 1:
         return members[0]
     scope = tuple(sorted(frame))
-    first = {column: _numbered(frame[column])[1] for column in scope}
     values: Ints = np.zeros([1] * len(scope), dtype=np.int64)
     for member in sorted(members, key=lambda f: f.values.size):  # small ones first, so that few sums are large
         pairs = zip(member.scope, member.labels, strict=True)
-        table = member.values[np.ix_(*(labels[first[column]] for column, labels in pairs))]
-        values = values + table.reshape([len(first[c]) if c in member.scope else 1 for c in scope])
-    return _Factor(scope, tuple(frame[column] for column in scope), values)
+        table = member.values[np.ix_(*(labels[frame[column].first] for column, labels in pairs))]
+        values = values + table.reshape([frame[c].atoms if c in member.scope else 1 for c in scope])
+    return _Factor(scope, tuple(frame[column].labels for column in scope), values)
 
 
 def _maximum(factors: Sequence[_Factor], *, atoms: Mapping[str, int], limit: int) -> int:

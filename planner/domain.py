@@ -12,6 +12,7 @@ import json
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 
 Scalar = str | int | float | bool | dt.date | dt.datetime
 """A value as an analyst sees it; NULL is None and stands apart."""
@@ -98,7 +99,7 @@ class Domain:
     def duckdb_type(self) -> str:
         return DUCKDB_TYPES[self.type]
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Return 8 hex digits that change when the meaning of any cell changes."""
         values = None if self.values is None else [_canonical(value) for value in self.values]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from planner.accounts import Release
 from planner.errors import BadValue, Forbidden
 from planner.ledger import Ledger
 from planner.settings import Settings
+from planner.stores import Connection
 
 COLUMNS = "id, round, analyst, sql, wish, created"
 
@@ -72,11 +72,10 @@ def enlist(ledger: Ledger, round_: str, analyst: str, sql: str, wish: Wish) -> E
         for entry in same:
             _withdraw(connection, entry, now)
         row = (round_, analyst, sql, json.dumps(asdict(wish)), now)
-        found = connection.execute(
-            "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?)", row
-        )
-        assert found.lastrowid is not None
-        return Enlisted(found.lastrowid, round_, analyst, sql, wish, now)
+        (number,) = connection.execute(
+            "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
+        ).fetchone()
+        return Enlisted(number, round_, analyst, sql, wish, now)
 
 
 def withdraw(ledger: Ledger, round_: str, analyst: str, number: int | None) -> list[Enlisted]:
@@ -109,7 +108,7 @@ def records(ledger: Ledger, round_: str, tables: Sequence[str]) -> list[Release]
     return sorted(found, key=lambda release: -release.id)
 
 
-def unchanged(planned: Sequence[Enlisted], connection: sqlite3.Connection) -> None:
+def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
     """Raise if the round is not what was planned any more; inside the transaction that releases it."""
     if _entries(connection, planned[0].round) != list(planned):
         raise BadValue(
@@ -118,7 +117,7 @@ def unchanged(planned: Sequence[Enlisted], connection: sqlite3.Connection) -> No
         )
 
 
-def _entries(connection: sqlite3.Connection, round_: str | None) -> list[Enlisted]:
+def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
     where = "" if round_ is None else "AND round = ?"
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
@@ -127,5 +126,5 @@ def _entries(connection: sqlite3.Connection, round_: str | None) -> list[Enliste
     return [Enlisted(n, name, who, sql, Wish(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows]
 
 
-def _withdraw(connection: sqlite3.Connection, entry: Enlisted, now: str) -> None:
+def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:
     connection.execute("UPDATE enlisted SET withdrawn = ? WHERE id = ?", (now, entry.number))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sqlite3
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,6 +35,7 @@ from planner.result import Interval, OutputColumn, Result, single_column
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
 from planner.statement import Parameters
+from planner.stores import Connection
 
 Step = Callable[[str], None]
 
@@ -368,7 +368,7 @@ class Session:
         step: Step,
         *,
         payers: Mapping[str, str] = MappingProxyType({}),
-        once: Callable[[sqlite3.Connection], None] | None = None,
+        once: Callable[[Connection], None] | None = None,
     ) -> tuple[list[Release], Fraction]:
         """Return what is newly released, durable, and what it cost: all drawn first, then one commit.
 

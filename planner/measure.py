@@ -25,7 +25,8 @@ from planner.asked import Asked, Ranked, Summed
 from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
-from planner.policy import Table
+from planner.policy import NO_SOURCE, Table
+from planner.sources.absent import AbsentSource
 from planner.sources.duckdb import Cut, DuckdbSource, Reader, Tally
 from planner.workspace import Axis, Feature, Ints, Workspace
 
@@ -134,7 +135,7 @@ class Meter:
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self.table, self._ledger = table, ledger
-        self._source = DuckdbSource(table)
+        self._source = AbsentSource(table) if table.source == NO_SOURCE else DuckdbSource(table)
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0
@@ -143,7 +144,7 @@ class Meter:
     def version(self) -> int:
         """Return the version of the data, refusing if the source changed without a refresh."""
         name, now = self.table.name, self._source.fingerprint()
-        recorded = self._ledger.fingerprint(name) or self._ledger.claim(name, now)
+        recorded = now and (self._ledger.fingerprint(name) or self._ledger.claim(name, now))
         if recorded != now:
             raise SourceFailed(
                 f"the source of table {self.table.name} changed since it was first read",
@@ -153,9 +154,12 @@ class Meter:
 
     def refresh(self) -> int:
         """Start a new version of the data."""
+        now = self._source.fingerprint()
+        if now is None:
+            raise SourceFailed(f"table {self.table.name} is not here", hint="refresh it at a gate that reads it")
         with self._lock:
             self._cache.clear()
-        return self._ledger.refresh(self.table.name, self._source.fingerprint())
+        return self._ledger.refresh(self.table.name, now)
 
     def linear(self, question: Question, measurement: Measurement) -> list[list[int]]:
         """Return B x + round(N(0, 4^bits)) for each group: shape (groups, r)."""
@@ -285,7 +289,7 @@ class Meter:
         self._unchanged(before)
         return tally
 
-    def _unchanged(self, before: str) -> None:
+    def _unchanged(self, before: str | None) -> None:
         if self._source.fingerprint() != before:
             raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
 

@@ -17,6 +17,7 @@ from planner.declared import DOMAIN_KEYS, read_domain
 from planner.domain import DUCKDB_TYPES, Domain
 from planner.errors import Mistake, PolicyRefusal
 from planner.listening import Server, read_server
+from planner.stores import Remote, is_remote
 from planner.toml_reader import Section, basic_string, did_you_mean, quoted, read
 
 SECTIONS = ("budget", "defaults", "analysts", "server", "ledger", "tables", "views")
@@ -28,6 +29,8 @@ TABLE_KEYS = {
 }
 SUFFIXES = (".parquet", ".csv", ".duckdb")
 DEFAULT_LEDGER = "noisegate.ledger.sqlite"
+NO_SOURCE = "releases"
+"""Source of a protected table that is not here: what was released about it is answered, nothing is measured."""
 MAX_COUNT = 2**53
 """Largest number of rows, or of rows of a unit, that a policy may state."""
 
@@ -112,7 +115,7 @@ class Policy:
     defaults: Defaults
     analysts: dict[str, Analyst]
     server: Server
-    ledger: Path
+    ledger: Path | Remote
     tables: dict[str, Table]
     views: dict[str, str] = field(default_factory=dict)
 
@@ -172,7 +175,7 @@ def _read_policy(root: Section, path: Path) -> Policy | None:
         defaults=_read_defaults(root.child("defaults")),
         analysts=_read_analysts(root.child("analysts")),
         server=read_server(root.child("server"), path.parent),
-        ledger=_read_ledger(root.child("ledger"), path.parent),
+        ledger=_read_ledger(root.child("ledger"), path),
         tables=tables,
         views=_read_views(root.child("views"), tables),
     )
@@ -250,13 +253,23 @@ def _read_password(section: Section) -> str | None:
     return password
 
 
-def _read_ledger(section: Section, base: Path) -> Path:
-    section.only(("url",))
-    url = section.text("url") or DEFAULT_LEDGER
-    if "://" in url:
-        scheme = url.partition("://")[0]
-        section.wrong(f"url must be the path of an SQLite file; {scheme}:// is not served yet", "url")
-    return base / url
+def _read_ledger(section: Section, path: Path) -> Path | Remote:
+    """Return where the ledger is; what is wrong with a URL is told without repeating it, since it may hold a password.
+
+    A ledger on a server has its marker here, beside the policy or where `marker` says.
+    """
+    section.only(("url", "marker"))
+    url, marker = section.text("url") or DEFAULT_LEDGER, section.text("marker")
+    if is_remote(url):
+        try:
+            return Remote.parse(url, marker=path.parent / (marker or f"{path.stem}.ledger.born"))
+        except ValueError as error:
+            section.wrong(str(error), "url")
+    elif "://" in url:
+        section.wrong("url must be the path of an SQLite file, or postgresql://user@host/database", "url")
+    elif marker is not None:
+        section.wrong("marker is for ledgers in PostgreSQL: that of an SQLite file lies beside it", "marker")
+    return path.parent / url
 
 
 def _read_views(section: Section, tables: dict[str, Table]) -> dict[str, str]:
@@ -348,6 +361,8 @@ def _read_source(section: Section, base: Path) -> str:
         if "source" not in section:
             section.wrong('source is missing, for instance source = "people.parquet"')
         return ""
+    if source == NO_SOURCE and "public" not in section and "synthetic_of" not in section:
+        return source
     if "://" in source:
         section.wrong(f"source {source.partition('://')[0]}:// is not served yet, only files", "source")
         return source

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -88,13 +88,10 @@ class _Found:
     told: tuple[Told, ...] = ()  # about whole marginals: brought to any chart, however coarse
     plain: tuple[Told, ...] = ()  # the same of those among the evidence that are whole marginals
 
-    def plus(self, more: Sequence[Evidence]) -> _Found:
+    def plus(self, more: Sequence[Evidence], *, told: Sequence[Told] = (), plain: Sequence[Told] = ()) -> _Found:
         features = self.features.union(*(e.features for e in more))
-        return replace(self, evidence=(*self.evidence, *more), axes=_axes(more, self.axes), features=features)
-
-    def plus_told(self, *, told: Told | None = None, plain: Told | None = None) -> _Found:
-        more, also = ((found,) if found is not None else () for found in (told, plain))
-        return replace(self, told=(*self.told, *more), plain=(*self.plain, *also))
+        evidence, axes = (*self.evidence, *more), _axes(more, self.axes)
+        return _Found(evidence, axes, features, (*self.told, *told), (*self.plain, *plain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,15 +160,21 @@ class History:
     def found(self, version: int) -> _Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
-            for release in self._ledger.releases(after=self._last):
-                self._last = release.id
+            new: defaultdict[int, tuple[list[Evidence], list[Told], list[Told]]] = defaultdict(lambda: ([], [], []))
+            releases = self._ledger.releases(after=self._last)
+            for release in releases:
                 if release.table != self._table.name:
                     continue
-                before = self._found.get(release.version, _Found())
-                if release.kind == "marginals":
-                    self._found[release.version] = before.plus_told(told=symmetric.read(release, self._table))
-                if release.kind == "linear" and (new := evidence(release, self._table)) is not None:
-                    self._found[release.version] = before.plus([new]).plus_told(plain=symmetric.told(new))
+                brought, told, plain = new[release.version]
+                if release.kind == "marginals" and (whole := symmetric.read(release, self._table)) is not None:
+                    told.append(whole)
+                if release.kind == "linear" and (linear := evidence(release, self._table)) is not None:
+                    brought.append(linear)
+                    if (whole := symmetric.told(linear)) is not None:
+                        plain.append(whole)
+            for at, (brought, told, plain) in new.items():
+                self._found[at] = self._found.get(at, _Found()).plus(brought, told=told, plain=plain)
+            self._last = releases[-1].id if releases else self._last
             return self._found.get(version, _Found())
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:

@@ -22,16 +22,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from planner import round_file
+from planner import archive, round_file
 from planner.cases import AUTO
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
 from planner.fidelity import TAU, fidelity
 from planner.functions import written
 from planner.gate import Gate, Session
+from planner.ledger import Ledger
 from planner.listening import Server
 from planner.passwords import scram_verifier
-from planner.policy import Policy
+from planner.policy import Policy, load
 from planner.proposal import propose
 from planner.result import Result
 from planner.verify import DELTA
@@ -404,6 +405,35 @@ def _refresh(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPa
     return command
 
 
+def _export(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "export",
+        run_export,
+        about="write all releases into a Parquet file",
+        example="noisegate export releases.parquet",
+        more="The file holds noisy answers, costs, names of analysts and their SQL; no protected data, no passwords.",
+    )
+    _policy(command)
+    command.add_argument("file", metavar="FILE", help="the Parquet file to write")
+    return command
+
+
+def _import(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "import",
+        run_import,
+        about="make a new ledger out of exported releases, to answer from them and never to charge",
+        example="noisegate import releases.parquet",
+        more="A file in which anything was changed is refused.",
+    )
+    _policy(command)
+    command.add_argument("file", metavar="FILE", help="a file that `noisegate export` wrote")
+    command.add_argument("--head", metavar="HASH", help="refuse a file that does not end with this hash")
+    return command
+
+
 def _policy(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "policy", metavar="POLICY", nargs="?", default=POLICY, help=f"policy file, ./{POLICY} if left out"
@@ -466,7 +496,24 @@ def _setting(text: str) -> tuple[str, str]:
     return (name if "." in name else f"noisegate.{name}"), value
 
 
-COMMANDS = (_init, _check, _query, _explain, _verify, _fidelity, _round, _serve, _budget, _passwd, _refresh)
+COMMANDS = (
+    *(_init, _check, _query, _explain, _verify, _fidelity, _round, _serve),
+    *(_budget, _passwd, _refresh, _export, _import),
+)
+    _init,
+    _check,
+    _query,
+    _explain,
+    _verify,
+    _fidelity,
+    _round,
+    _serve,
+    _budget,
+    _passwd,
+    _refresh,
+    _export,
+    _import,
+)
 
 
 # --- commands ----------------------------------------------------------------------------------------------
@@ -785,3 +832,22 @@ def run_refresh(arguments: Arguments) -> int:
         gate.refresh(arguments.table)
     _say(f"{arguments.table}: earlier answers stay charged and are not reused any more")
     return 0
+
+
+def run_export(arguments: Arguments) -> int:
+    """Write all releases into a Parquet file."""
+    with Ledger.open(load(arguments.policy).ledger) as ledger:
+        found = archive.export(ledger, Path(arguments.file))
+    _say(_archived(arguments.file, found))
+    return 0
+
+
+def run_import(arguments: Arguments) -> int:
+    """Make a new ledger out of exported releases."""
+    found = archive.load(load(arguments.policy).ledger, Path(arguments.file), head=arguments.head)
+    _say(_archived(arguments.file, found))
+    return 0
+
+
+def _archived(name: str, found: archive.Archive) -> str:
+    return f"{name}: {len(found.rows)} release{'s'[: len(found.rows) != 1]}, the last hash is {found.head}"

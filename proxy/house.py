@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from planner import system
@@ -66,7 +67,7 @@ class House:
         self.verifiers = Verifiers.of(gate.policy)
         self.back_off = BackOff()
         self.metrics = Metrics()
-        self.recall = Recall(gate.policy.ledger)
+        self.recall = Recall(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}
         self._admitted: Counter[str] = Counter()
         self._make_catalog = make_catalog

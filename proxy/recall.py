@@ -31,13 +31,16 @@ Key = tuple[str, tuple[Hashable, ...], tuple[str, ...], Settings]
 class Recall:
     """The kept answers of one server. Belongs to the event loop, which alone may use it."""
 
-    def __init__(self, ledger: Path) -> None:
+    def __init__(self, ledger: Path | None) -> None:
+        """Watch an SQLite file; None keeps nothing: a server elsewhere can't be asked without waiting for it."""
         self._ledger = ledger
         self._watch: sqlite3.Connection | None = None
         self._answers: OrderedDict[Key, tuple[int, Outcome]] = OrderedDict()
 
     def stamp(self) -> int | None:
         """Return a number that changes with every write to the ledger, by any process; None if it can't be told."""
+        if self._ledger is None:
+            return None
         try:
             if self._watch is None:
                 self._watch = sqlite3.connect(f"{self._ledger.as_uri()}?mode=ro", uri=True, timeout=0)

@@ -264,6 +264,7 @@ def shape(text: str) -> str:
     """Return what must be the same whatever the noise: words, with numbers and lines of a table levelled."""
     text = re.sub(r"\S*/noisegate-\S*", "PATH", text)
     text = re.sub(r"\b\d{4}-\d\d-\d\dT[\d:.+]+", "#", text)
+    text = re.sub(r"\b[0-9a-f]{64}\b", "HASH", text)
     text = re.sub(r"SCRAM-SHA-256\$[^\"]*", "SCRAM", text)
     text = re.sub(r"-?\d[\d,]*(\.\d+)?(e[-+]?\d+)?", "#", text)
     text = re.sub(r"\((?:# … #)\)|± #", "± #", text)  # an interval that is cut off at a bound

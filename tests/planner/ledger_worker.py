@@ -14,19 +14,43 @@ import signal
 import sys
 import time
 import traceback
+import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from planner.accounts import Caps, Draft
 from planner.costs import constant
-from planner.errors import BudgetExceeded, LedgerFailed
+from planner.errors import BudgetExceeded, LedgerFailed, Refusal
 from planner.ledger import Ledger
+from planner.stores import Remote, is_remote, marker_of, postgres
+from tests.proxy.postgres import Postgres
 
 Log = Callable[[str], object]
 
 
 def draft(key: str, *, body: bytes = b"answer", units: int = 1) -> Draft:
     return Draft(key, "question", "everyone", "people", 1, "alice", "SELECT 1", "linear", body, constant(units))
+
+
+def remote(server: Postgres, folder: Path, schema: str | None = None) -> Remote:
+    """Return a place in a schema that nothing else uses; the marker is in the folder."""
+    url = f"postgresql://noisegate@127.0.0.1:{server.port}/noisegate#{schema or f'ledger_{uuid.uuid4().hex}'}"
+    return Remote.parse(url, marker=folder / "policy.ledger.born")
+
+
+def written(place: Path | Remote) -> str:
+    """Return a place as an argument; `read` reads it."""
+    return f"{place.conninfo}#{place.schema} {place.marker}" if isinstance(place, Remote) else str(place)
+
+
+def read(text: str) -> Path | Remote:
+    url, _, marker = text.partition(" ")
+    return Remote.parse(url, marker=Path(marker)) if is_remote(url) else Path(text)
+
+
+def beside(place: Path | Remote, name: str) -> Path:
+    return marker_of(place).with_name(name)
 
 
 def forked(work: Callable[[Log], object], log: Path) -> int:
@@ -47,13 +71,13 @@ def logged(log: Path) -> list[str]:
     return log.read_text().splitlines() if log.exists() else []
 
 
-def race(path: Path, workers: int, tries: int, cap: int) -> object:
+def race(place: Path | Remote, workers: int, tries: int, cap: int) -> object:
     """Each worker opens the ledger (the first one makes it) and tries to spend one unit `tries` times."""
-    log = path.with_name("race.log")
+    log = beside(place, "race.log")
 
     def work(name: int) -> Callable[[Log], None]:
         def spend(write: Log) -> None:
-            with Ledger.open(path) as ledger:
+            with Ledger.open(place) as ledger:
                 for number in range(tries):
                     try:
                         release = ledger.commit([draft(f"{name}-{number}")], caps=Caps(cap, cap))[0]
@@ -68,17 +92,100 @@ def race(path: Path, workers: int, tries: int, cap: int) -> object:
     return {"codes": codes, "lines": logged(log)}
 
 
-def kill(path: Path, rounds: int, cap: int) -> object:
-    """Kill two workers after a random time, again and again; return the answers they gave.
+def races(place: Path | Remote, times: int) -> object:
+    """Let two workers meet again and again over a budget that is enough for one of them."""
+    log = beside(place, "races.log")
+    Ledger.open(place).close()
+    pipes = os.pipe(), os.pipe()
+
+    def work(name: int) -> Callable[[Log], None]:
+        def spend(write: Log) -> None:
+            with Ledger.open(place) as ledger:
+                for number in range(times):
+                    wanted = replace(draft(f"{name}-{number}"), population=f"people {number}")
+                    os.write(pipes[1 - name][1], b"x")  # they start each race together
+                    os.read(pipes[name][0], 1)
+                    try:
+                        ledger.commit([wanted], caps=Caps(1, 1))
+                        write(f"won {number} {name}")
+                    except BudgetExceeded:
+                        write(f"refused {number} {name}")
+
+        return spend
+
+    children = [forked(work(name), log) for name in range(2)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0, 0], codes
+    return {"lines": logged(log)}
+
+
+def endure(place: Path | Remote, workers: int, cap: int) -> object:
+    """Let workers ask until nothing is left, whatever happens to the server; return answers, and failures met."""
+    log = beside(place, "answers.log")
+    Ledger.open(place).close()
+
+    def work(name: int) -> Callable[[Log], None]:
+        def ask(write: Log) -> None:
+            ledger, number = None, 0
+            while True:
+                try:
+                    ledger = ledger or Ledger.open(place)
+                    key, body = f"{name}-{number}", os.urandom(8)
+                    answered = ledger.commit([draft(key, body=body)], caps=Caps(cap, cap))[0]
+                    write(f"{key}={answered.body.hex()}")
+                    number += 1
+                except LedgerFailed:
+                    write("failed")
+                    time.sleep(0.02)
+                except BudgetExceeded:
+                    return
+
+        return ask
+
+    children = [forked(work(name), log) for name in range(workers)]
+    codes = [os.waitpid(child, 0)[1] for child in children]
+    assert codes == [0] * workers, codes
+    answers = [line.split("=") for line in logged(log) if line != "failed"]
+    return {"answers": answers, "failures": logged(log).count("failed")}
+
+
+def pause_before(place: Path | Remote) -> object:
+    """Stop after the draw and before the charge; say how the charge ended."""
+    with Ledger.open(place) as ledger:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return _ending(lambda: ledger.commit([draft("paused")], caps=Caps(1, 1)))
+
+
+def pause_inside(place: Path | Remote) -> object:
+    """Stop inside the transaction that charges; the server is less patient than usual."""
+    postgres.IDLE_SECONDS = 1
+
+    def stop(_: object) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    with Ledger.open(place) as ledger:
+        return _ending(lambda: ledger.commit([draft("paused")], caps=Caps(1, 1), once=stop))
+
+
+def _ending(work: Callable[[], object]) -> str:
+    try:
+        work()
+    except Refusal as refusal:
+        return type(refusal).__name__
+    return "done"
+
+
+def kill(place: Path | Remote, rounds: int, cap: int) -> object:
+    """Kill two workers shortly after they gave some answers, again and again; return the answers they gave.
 
     Both workers ask the same few hundred questions, each with draws of its own.
     """
-    log = path.with_name("kill.log")
+    log = beside(place, "kill.log")
     moments = random.Random(rounds)
 
     def answer(write: Log) -> None:
         own = random.Random(os.urandom(16))
-        with Ledger.open(path) as ledger:
+        with Ledger.open(place) as ledger:
             while True:
                 key = f"key {own.randrange(1000)}"
                 try:
@@ -89,8 +196,11 @@ def kill(path: Path, rounds: int, cap: int) -> object:
 
     for _ in range(rounds):
         children = [forked(answer, log) for _ in range(2)]
+        enough = len(logged(log)) + moments.randint(0, 6)
+        while len(logged(log)) < enough:
+            time.sleep(0.001)
         for child in children:
-            time.sleep(moments.uniform(0, 0.06))
+            time.sleep(moments.uniform(0, 0.02))
             os.kill(child, signal.SIGKILL)
         endings = [os.waitpid(child, 0)[1] for child in children]
         assert endings == [signal.SIGKILL] * 2, endings
@@ -173,8 +283,9 @@ def _failure(work: Callable[[], object]) -> str | None:
 
 
 TASKS: dict[str, Callable[..., object]] = {
-    task.__name__: task for task in (race, kill, born, abandon, full, readonly, fork)
+    task.__name__: task
+    for task in (race, races, endure, pause_before, pause_inside, kill, born, abandon, full, readonly, fork)
 }
 
 if __name__ == "__main__":
-    print(json.dumps(TASKS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))
+    print(json.dumps(TASKS[sys.argv[1]](read(sys.argv[2]), *map(int, sys.argv[3:]))))

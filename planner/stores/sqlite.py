@@ -1,0 +1,217 @@
+"""A ledger in one SQLite file. Every process opens its own connection; SQLite's own lock is the row lock."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import uuid
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from planner.accounts import first_hash
+from planner.errors import LedgerFailed
+from planner.files import publish
+from planner.stores import HEAD, RESTORE, Connection, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
+from planner.stores.schema import FORMAT, Dialect, migrations
+
+BUSY_SECONDS = 30
+APPLICATION_ID = 0x4E474C44  # "NGLD"
+UNREADABLE = "it holds text that is not UTF-8"
+
+
+def _guards(table: str) -> tuple[str, ...]:
+    return tuple(
+        f"""CREATE TRIGGER {table}_are_never_{done} BEFORE {verb} ON {table}
+            BEGIN SELECT RAISE(ABORT, '{table} are never {done}'); END"""
+        for verb, done in (("UPDATE", "changed"), ("DELETE", "removed"))
+    )
+
+
+DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards)
+
+
+class SqliteStore:
+    """One SQLite file; see planner.stores.Store."""
+
+    def __init__(self, path: Path) -> None:
+        """Use open() instead."""
+        self.path, self.name = path, path.name
+        self._file = _file_id(path)
+        self._connection = _connect(path)
+        self.identity = ""
+
+    @classmethod
+    def open(cls, path: Path, *, new: str | None) -> SqliteStore:
+        with _explained(path):
+            if new is not None and not path.exists():
+                _create(path, new)
+            if not path.exists():
+                raise missing(path.name, marker_of(path).name)
+            store = cls(path)
+            try:
+                store.identity = _checked_identity(path, store._connection)
+            except BaseException:
+                store._connection.close()
+                raise
+            return store
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[tuple[Connection, str | None]]:
+        with _explained(self.path):
+            self._check_place()
+            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
+            try:
+                head = self._connection.execute(HEAD).fetchone()
+                yield _Statements(self._connection), head and head[0]
+                self._commit(write=write)
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def _commit(self, *, write: bool) -> None:
+        try:
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if not write:
+                raise
+            failure = _explanation(self.path, error)
+            raise OutcomeUnknown(failure.message, hint=failure.hint) from error
+
+    def recover(self) -> None:
+        self._check_place()
+        with _explained(self.path):
+            broken, self._connection = self._connection, _connect(self.path)
+        with suppress(sqlite3.Error):
+            broken.close()
+
+    def close(self) -> None:
+        with _explained(self.path):
+            self._connection.close()
+
+    def _check_place(self) -> None:
+        if _file_id(self.path) != self._file:
+            raise LedgerFailed(f"the ledger {self.name} was replaced while it was open: {RESTORE}")
+
+
+class _Statements:
+    """A connection as stores offer it."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.execute = connection.execute
+
+    def ask(self, *statements: Statement) -> list[list[Any]]:
+        return [self.execute(*statement).fetchall() for statement in statements]
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to an existing file; an acknowledged commit survives a power cut."""
+    connection = sqlite3.connect(
+        path.as_uri() + "?mode=rw",  # never makes a file
+        uri=True,
+        timeout=BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,  # Ledger has its own lock
+    )
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA fullfsync = ON")  # macOS; elsewhere without effect
+        connection.execute("PRAGMA cell_size_check = ON")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _create(path: Path, identity: str) -> None:
+    """Make a ledger, complete before it appears; leave it to whoever was faster."""
+    for left_over in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
+        if left_over.exists():
+            raise LedgerFailed(f"{left_over.name} is left of a ledger that is missing: restore both from backup")
+    draft = path.with_name(f"{path.name}.{uuid.uuid4()}")
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    try:
+        with closing(_connect(draft)) as connection:
+            if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
+                raise LedgerFailed(f"the ledger {path.name} can't be kept here: the file system has no WAL")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            _migrate(connection)
+            rows = [("identity", identity), ("head", first_hash(identity))]
+            connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        publish(draft, path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    """Bring the tables to the current format; does nothing if another process was faster."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for statement in migrations(DIALECT, since=version):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {max(version, FORMAT)}")
+        connection.execute("COMMIT")
+    except BaseException:
+        with suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _checked_identity(path: Path, connection: sqlite3.Connection) -> str:
+    """Return the identity of a file that is a sound ledger, brought to the current format; or raise LedgerFailed."""
+    if connection.execute("PRAGMA application_id").fetchone() != (APPLICATION_ID,):
+        raise damaged(path.name, "it is not a noisegate ledger")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > FORMAT:
+        raise newer(path.name, version, FORMAT)
+    # What a killed process wrote last is seen from here on, so it must be made durable first.
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
+        raise damaged(path.name, "it fails SQLite's integrity check")
+    if version < FORMAT:
+        _migrate(connection)
+    row = connection.execute("SELECT value FROM meta WHERE name = 'identity'").fetchone()
+    if row is None:
+        raise damaged(path.name, "it has no identity")
+    return str(row[0])
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise LedgerFailed(f"the ledger {path.name} is missing: {RESTORE}") from None
+    return status.st_dev, status.st_ino
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn what SQLite and the operating system raise into LedgerFailed."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise _explanation(path, error) from error
+    except UnicodeDecodeError as error:  # the text of an SQLite error quotes the damage
+        raise damaged(path.name, UNREADABLE) from error
+    except OSError as error:
+        raise LedgerFailed(f"the ledger {path.name} can't be read or written: {error.strerror or error}") from error
+
+
+def _explanation(path: Path, error: sqlite3.Error) -> LedgerFailed:
+    code = getattr(error, "sqlite_errorcode", -1) & 0xFF  # without the extension
+    if "decode to UTF-8" in str(error):  # the rest of the text quotes the row
+        return damaged(path.name, UNREADABLE)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LedgerFailed(
+            f"the ledger {path.name} is busy: another process holds it for {BUSY_SECONDS} seconds",
+            hint="nothing was charged; try again",
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR):
+        return damaged(path.name, str(error))
+    return LedgerFailed(
+        f"the ledger {path.name} can't be read or written: {error}",
+        hint="nothing was charged; look at the free space and the permissions where it is kept",
+    )
