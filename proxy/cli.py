@@ -500,20 +500,6 @@ COMMANDS = (
     *(_init, _check, _query, _explain, _verify, _fidelity, _round, _serve),
     *(_budget, _passwd, _refresh, _export, _import),
 )
-    _init,
-    _check,
-    _query,
-    _explain,
-    _verify,
-    _fidelity,
-    _round,
-    _serve,
-    _budget,
-    _passwd,
-    _refresh,
-    _export,
-    _import,
-)
 
 
 # --- commands ----------------------------------------------------------------------------------------------
