@@ -67,10 +67,11 @@ def profile(decider: Decider, synthetic: Histogram | None, gaps: Sequence[Number
 
 def tells(decider: Decider, tau: Number, delta: float, synthetic: Histogram) -> bool:
     """Return whether, with this tau, the errors at gap 0 and at gaps of -2 tau and 2 tau are at most delta."""
-    other, gaps = decider.at(tau), (0, -2 * Fraction(tau), 2 * Fraction(tau))
-    return other.truth(other.given(synthetic, 0)) and all(
-        _wrong(other, other.given(synthetic, gap)) <= delta for gap in gaps
-    )
+    other, reach = decider.at(tau), 2 * Fraction(tau)
+    same = other.given(synthetic, 0)
+    if not other.truth(same) or _wrong(other, same) > delta:
+        return False
+    return all(_wrong(other, other.given(synthetic, gap)) <= delta for gap in (-reach, reach))
 
 
 def searched_tau(decider: Decider, delta: float, synthetic: Histogram) -> float:

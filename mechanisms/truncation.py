@@ -285,25 +285,27 @@ def scaled(buckets: Buckets, total: Number) -> Buckets:
     Only buckets whose sum has the sign of the whole change, and no further than to 0. An empty table gets rows of
     the largest magnitude.
     """
-    gap = Fraction(total) - buckets.total
+    whole = buckets.total
+    gap = Fraction(total) - whole
     if gap == 0:
         return buckets
-    weight = sum(part for part in buckets.sums if part * buckets.total > 0)
+    weight = sum(part for part in buckets.sums if part * whole > 0)
     if weight == 0:
         rows = abs(gap) / 2 ** (len(buckets.sums) - 1)
         return Buckets((*buckets.counts[:-1], buckets.counts[-1] + rows), (*buckets.sums[:-1], buckets.sums[-1] + gap))
-    factors = [max(Fraction(0), 1 + gap / weight) if part * weight > 0 else Fraction(1) for part in buckets.sums]
+    factor = max(Fraction(0), 1 + gap / weight)
+    factors = [factor if part * weight > 0 else 1 for part in buckets.sums]
     return Buckets(
-        tuple(count * factor for count, factor in zip(buckets.counts, factors, strict=True)),
-        tuple(part * factor for part, factor in zip(buckets.sums, factors, strict=True)),
+        tuple(count * by for count, by in zip(buckets.counts, factors, strict=True)),
+        tuple(part * by for part, by in zip(buckets.sums, factors, strict=True)),
     )
 
 
 @lru_cache(maxsize=8)
 def _stops(counts: tuple[Number, ...], scale: float) -> Floats:
     """Return the probability of every j that algorithm 4 may stop at; a search asks for the same one many times."""
-    goal = _THETA * sum(counts)
-    gaps = [float(goal - count) for count in accumulate(counts)][1:]
+    below = np.cumsum([float(count) for count in counts])
+    gaps = (float(_THETA) * below[-1] - below[1:]).tolist()
     noise, masses = laplace.quadrature([scale, float(_THETA) * scale], kinks=[-gap for gap in gaps], finest=scale)
     left = np.array([1.0, *(_misses(gaps, noise, scale) @ masses)[:-1], 0.0])
     return -np.diff(left)
