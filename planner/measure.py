@@ -23,7 +23,7 @@ from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
 from planner.policy import Table
-from planner.sources.duckdb import DuckdbSource, Tally
+from planner.sources import Tally, open_source
 from planner.workspace import Axis, Feature, Ints, Workspace
 
 CACHE_ENTRIES = 8_000_000
@@ -38,7 +38,7 @@ class Meter:
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self.table, self._ledger = table, ledger
-        self._source = DuckdbSource(table)
+        self._source = open_source(table)
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 
 from planner.errors import SourceFailed
-from planner.policy import split_source
+from planner.location import located
 from planner.toml_reader import basic_string, quoted
 
 INTEGERS = "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT"
@@ -77,7 +77,8 @@ def propose(source: Path) -> str:
 
     The text is TOML; checking it as a policy finds the missing bounds and nothing else.
     """
-    file, inner = split_source(str(source))
+    found = located(str(source))
+    file, inner = found.place, found.inner
     tables = _read_schema(Path(file), inner)
     if not tables:
         raise SourceFailed(f"no table to declare in {source}")

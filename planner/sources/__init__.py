@@ -1,1 +1,65 @@
 """Engines that hold protected rows and return integer data vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from planner.errors import SourceFailed
+from planner.policy import Table
+from planner.workspace import Axis, Feature, Ints, Workspace
+
+ENGINES = {
+    "duckdb": ("planner.sources.duckdb", "DuckdbSource", "duckdb"),
+    "postgres": ("planner.sources.postgres", "PostgresSource", "psycopg"),
+    "spark": ("planner.sources.spark", "SparkSource", "pyspark"),
+}
+"""Where each engine is read from, and the package that this takes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts (and sums of grid indices) of the rows in each occupied combination of codes.
+
+    `partitions[j]` maps the domain cells of column j to its codes. Holds protected data: see planner.measure.
+    """
+
+    columns: tuple[str, ...]
+    partitions: tuple[Ints, ...]
+    features: tuple[Feature, ...]
+    codes: Ints  # (n, columns)
+    sums: np.ndarray[Any, Any]  # (n, 1 + features), int64 or Python ints
+
+
+class Source(Protocol):
+    """One protected table. Whatever fails is a SourceFailed that holds no word of the engine."""
+
+    def fingerprint(self) -> str:
+        """Return a text that changes when the rows, or what the policy makes of them, change."""
+
+    def tally(self, axes: Sequence[Axis], features: Sequence[Feature]) -> Tally:
+        """Return the counts and sums on a partition at least as fine as the axes, all of one snapshot."""
+
+    def units(self, workspace: Workspace, *, cell: Ints, group: Ints, groups: int) -> Ints:
+        """Return the number of different units in each group, a group being a set of cells."""
+
+    def close(self) -> None: ...
+
+
+def open_source(table: Table) -> Source:
+    """Return the source of a table, its columns checked; no row is read."""
+    module, name, package = ENGINES[table.location.engine]
+    try:
+        source: Source = getattr(import_module(module), name)(table)
+    except ModuleNotFoundError as missing:
+        if missing.name != package:
+            raise
+        raise SourceFailed(
+            f"the source of table {table.name} needs the package {package}",
+            hint=f"pip install 'noisegate[{table.location.engine}]'",
+        ) from None
+    return source

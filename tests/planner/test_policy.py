@@ -12,6 +12,7 @@ import pytest
 
 from planner.domain import Domain
 from planner.errors import Mistake, PolicyRefusal
+from planner.location import located
 from planner.passwords import scram_verifier
 from planner.policy import (
     Analyst,
@@ -23,7 +24,6 @@ from planner.policy import (
     Table,
     budget_cap,
     load,
-    split_source,
 )
 
 VERIFIER = scram_verifier("secret", iterations=1, salt=b"0123456789abcdef")
@@ -229,7 +229,7 @@ def test_the_cap_is_the_rho_of_the_budget(tmp_path: Path) -> None:
     ],
 )
 def test_a_hash_sign_names_a_table_only_after_a_duckdb_file(source: str, parts: tuple[str, str | None]) -> None:
-    assert split_source(source) == parts
+    assert (located(source).place, located(source).inner) == parts
 
 
 def test_every_mistake_is_found_in_one_run_with_its_line(tmp_path: Path) -> None:
