@@ -73,14 +73,15 @@ def _check_server(section: Section, found: Location, *, protected: bool) -> None
     """Note what is wrong; the source itself is never repeated, since it may hold a password."""
     if not protected:
         section.wrong("source must be a file: public and synthetic tables are read whole", "source")
-    if found.engine == "postgres" and _holds_secret(found.place):
+    if found.engine == "postgres" and holds_secret(found.place):
         where = "a passfile, a service file or PGPASSWORD"
         section.wrong(f"source must not hold a password; libpq takes it from {where}", "source")
     elif table_name(found) is None:
         section.wrong(f'source must name a table after its #, as in "{EXAMPLES[found.engine]}"', "source")
 
 
-def _holds_secret(url: str) -> bool:
+def holds_secret(url: str) -> bool:
+    """Return whether a URL has a password in it, or can't be read."""
     try:
         parts = urlsplit(url)
         return parts.password is not None or any(key in parse_qs(parts.query) for key in SECRETS)

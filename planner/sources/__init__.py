@@ -38,6 +38,9 @@ class Tally:
 class Source(Protocol):
     """One protected table. Whatever fails is a SourceFailed that holds no word of the engine."""
 
+    def columns(self) -> dict[str, str]:
+        """Return the types of the source's columns, as the engine's part of this package names them."""
+
     def fingerprint(self) -> str:
         """Return a text that changes when the rows, or what the policy makes of them, change."""
 

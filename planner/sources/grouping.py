@@ -119,6 +119,9 @@ class SqlSource(ABC):
 
     # What all do.
 
+    def columns(self) -> dict[str, str]:
+        return dict(self._types)
+
     def quoted(self, name: str) -> str:
         return exp.to_identifier(name, quoted=True).sql(self.dialect)
 

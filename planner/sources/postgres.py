@@ -159,7 +159,7 @@ class PostgresSource(SqlSource):
             raise SourceFailed(f"the source of table {self.table.name} {wrong}")
         self._oid = int(found[0])
         columns = connection.execute(COLUMNS, [self._oid]).fetchall()
-        self._types = {name: KINDS.get(kind, kind) for name, kind, _ in columns}
+        self._types = {name: KINDS.get(kind, str(kind)) for name, kind, _ in columns}
         self._check_present()
         self._check_kinds()
         closed = [name for name, _, granted in columns if not granted and name in self._readable()]

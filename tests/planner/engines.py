@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +130,22 @@ def write_postgres(server: Postgres, name: str, made: list[dict[str, Any]]) -> s
                 copy.write_row(list(row.values()))
         connection.execute(f"GRANT SELECT ON {name} TO ann")
     return f"{url(server)}#public.{name}"
+
+
+def spark_source(path: Path) -> dict[str, str]:
+    """Return the source that reads a file by Spark; nothing where pyspark or Java is not installed."""
+    if find_spec("pyspark") is None or shutil.which("java") is None:
+        return {}
+    from pyspark.sql import SparkSession
+
+    from planner.sources.spark import LOCAL, STARTED
+
+    # For small tables: one task a stage, and no compiling of each query.
+    quick = {"shuffle.partitions": "1", "codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN"}
+    builder = SparkSession.builder.master("local[1]").config(map={f"spark.sql.{key}": quick[key] for key in quick})
+    ours = {**STARTED, **LOCAL, "spark.sql.adaptive.enabled": "false"}
+    builder.config(map=ours).getOrCreate().sparkContext.setLogLevel("OFF")
+    return {"spark": f"spark:local[1]#parquet.`{path}`"}
 
 
 def url(server: Postgres, *, user: str = "ann", port: int | None = None) -> str:

@@ -67,7 +67,7 @@ WIDE = {
     "instant": grid("timestamp", dt.datetime(1900, 1, 1), dt.datetime(2024, 4, 1), MICROSECOND, nullable=True),
 }
 VARIANTS = {"lists": LISTS, "dropping": DROPPING, "others": OTHERS, "grids": GRIDS, "wide": WIDE}
-MANY = 36
+MANY = 4
 """How many workspaces are compared for each set of domains and kind of unit."""
 
 
@@ -86,7 +86,7 @@ def sources(server: Postgres, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return {
         "duckdb": str(folder / "people.parquet"),
         "postgres": engines.write_postgres(server, "people", made[::-1]),
-    }
+    } | engines.spark_source(folder / "people.parquet")
 
 
 def axis(column: str, domain: Domain, draw: random.Random) -> Axis:

@@ -8,6 +8,7 @@ import signal
 import socket
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
@@ -23,6 +24,7 @@ from planner.check import check
 from planner.domain import Domain
 from planner.errors import PolicyRefusal, SourceFailed
 from planner.gate import Gate
+from planner.proposal import propose
 from planner.sources import open_source
 from planner.workspace import Axis
 from tests.planner.engines import grid, owner, table, url
@@ -160,6 +162,22 @@ def test_the_right_to_the_declared_columns_is_enough_and_needed(people: Postgres
         connection.execute("GRANT SELECT (age, sex) ON people TO ann")
     with opened(file) as gate:
         assert len(gate.session().execute(QUESTION).rows) == 2
+
+
+def test_init_proposes_a_policy_for_a_table(people: Postgres) -> None:
+    text = propose(f"{url(people)}#people")
+    assert tomllib.loads(text)["tables"]["people"] == {
+        "source": f"{url(people)}#people",
+        "privacy_unit": "row",
+        "columns": {
+            "id": {"type": "integer"},
+            "age": {"type": "integer"},
+            "sex": {"type": "text"},
+            "note": {"type": "text"},
+        },
+    }
+    with pytest.raises(SourceFailed, match="must not hold a password"):
+        propose("postgresql://ann:hunter2@127.0.0.1/noisegate#people")
 
 
 def test_a_unit_needs_a_row_key_of_a_kind_that_all_engines_write_alike(people: Postgres, tmp_path: Path) -> None:
