@@ -59,6 +59,9 @@ class Code:
     filtered: bool = False
     """Its SQL is right for rows inside the domain only: the others are filtered out before."""
 
+    first: int = 0
+    """What the SQL gives for code 0, subtracted once for each group instead of once for each row."""
+
 
 class SqlSource(ABC):
     """One protected table, read by an engine that speaks SQL."""
@@ -238,7 +241,7 @@ class SqlSource(ABC):
         columns, joins = [], []
         names = [f"i{j}" for j in range(len(axes))]
         for j, (axis, code) in enumerate(zip(axes, codes, strict=True)):
-            found = f"c{j}"
+            found = f"c{j}" if not code.first else f"CAST(c{j} AS BIGINT) - {code.first}"
             if code.labels is not None:
                 values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(code.labels))
                 joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
@@ -269,6 +272,8 @@ class SqlSource(ABC):
             if self._is_plain(axis.column, domain):
                 # The same as index() where the column is not NULL, at half the time: least and greatest pass over NULL.
                 clipped = f"least(greatest({self.quoted(axis.column)}, {domain.low}), {domain.high})"
+                if domain.step == 1 and isinstance(domain.low, int):
+                    return Code(clipped, np.arange(domain.cells), filtered=True, first=domain.low)
                 offset = self.quotient(f"CAST({clipped} AS BIGINT) - {domain.low}", domain.step)
                 return Code(offset, np.arange(domain.cells), filtered=True)
             return Code(self.index(axis.column, domain), np.arange(domain.cells))
@@ -312,7 +317,7 @@ class SqlSource(ABC):
             case "date":
                 first, last = f"DATE '{low}'", f"DATE '{high}'"
                 days = self.days(_clipped(found, first, last), first)
-                return self.quotient(days, step)
+                return f"({days})" if step == 1 else self.quotient(days, step)
         assert isinstance(step, dt.timedelta)
         first, last = f"TIMESTAMP '{low}'", f"TIMESTAMP '{high}'"
         elapsed = self.microseconds(_clipped(found, first, last), first)

@@ -171,15 +171,18 @@ class SparkSource(SqlSource):
     @contextmanager
     def _limited(self) -> Iterator[None]:
         """Cancel what takes too long."""
-        context, group, late = self._session.sparkContext, str(uuid4()), threading.Event()
+        context, group = self._session.sparkContext, str(uuid4())
+        done, late = threading.Event(), threading.Event()
 
-        def stop() -> None:
-            late.set()
-            context.cancelJobGroup(group)
+        def watch() -> None:
+            wait = self.table.timeout
+            while not done.wait(wait):
+                late.set()
+                context.cancelJobGroup(group)
+                wait = 1.0  # again: what Spark is still planning has no job yet
 
         context.setJobGroup(group, "noisegate")
-        timer = threading.Timer(self.table.timeout, stop)
-        timer.start()
+        threading.Thread(target=watch, daemon=True).start()
         try:
             yield
         except FAILURES:
@@ -190,7 +193,7 @@ class SparkSource(SqlSource):
                 f"the source of table {self.table.name} took longer than {limit}", hint="raise timeout in the policy"
             ) from None
         finally:
-            timer.cancel()
+            done.set()
 
     def relation(self, name: str, columns: Mapping[str, Ints]) -> str:
         arrays = (

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from planner.domain import Domain
 from planner.policy import Column, Table
@@ -132,20 +132,21 @@ def write_postgres(server: Postgres, name: str, made: list[dict[str, Any]]) -> s
     return f"{url(server)}#public.{name}"
 
 
-def spark_source(path: Path) -> dict[str, str]:
-    """Return the source that reads a file by Spark; nothing where pyspark or Java is not installed."""
-    if find_spec("pyspark") is None or shutil.which("java") is None:
-        return {}
+def spark_source(name: str) -> str:
+    """Return the source of a table of the tests' Spark, which is started if it does not run yet."""
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    if shutil.which("java") is None:
+        pytest.skip("Java is not installed")
     from pyspark.sql import SparkSession
 
     from planner.sources.spark import LOCAL, STARTED
 
     # For small tables: one task a stage, and no compiling of each query.
     quick = {"shuffle.partitions": "1", "codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN"}
-    builder = SparkSession.builder.master("local[1]").config(map={f"spark.sql.{key}": quick[key] for key in quick})
-    ours = {**STARTED, **LOCAL, "spark.sql.adaptive.enabled": "false"}
-    builder.config(map=ours).getOrCreate().sparkContext.setLogLevel("OFF")
-    return {"spark": f"spark:local[1]#parquet.`{path}`"}
+    settings = {**STARTED, **LOCAL, **{f"spark.sql.{key}": value for key, value in quick.items()}}
+    builder = SparkSession.builder.master("local[1]").config(map=settings)
+    builder.getOrCreate().sparkContext.setLogLevel("OFF")
+    return f"spark:local[1]#{name}"
 
 
 def url(server: Postgres, *, user: str = "ann", port: int | None = None) -> str:
