@@ -141,9 +141,15 @@ def spark_source(name: str) -> str:
 
     from planner.sources.spark import LOCAL, STARTED
 
-    # For small tables: one task a stage, and no compiling of each query.
-    quick = {"shuffle.partitions": "1", "codegen.wholeStage": "false", "codegen.factoryMode": "NO_CODEGEN"}
-    settings = {**STARTED, **LOCAL, **{f"spark.sql.{key}": value for key, value in quick.items()}}
+    # For small tables: one task a stage, no second thoughts, and no compiling of each query.
+    quick = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    settings = {**STARTED, **LOCAL, **quick}
     builder = SparkSession.builder.master("local[1]").config(map=settings)
     builder.getOrCreate().sparkContext.setLogLevel("OFF")
     return f"spark:local[1]#{name}"

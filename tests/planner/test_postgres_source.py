@@ -76,6 +76,20 @@ def test_answers_come_from_postgresql(people: Postgres, tmp_path: Path, monkeypa
     assert [tuple(map(str, row)) for row in rows] == [("F", "100", "4950"), ("M", "200", "9900")]
 
 
+def test_a_public_table_is_joined_to_one_in_postgresql(
+    people: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch_noise_off(monkeypatch)
+    (tmp_path / "names.csv").write_text("letter,name\nF,women\nM,men\n")
+    names = '[tables.names]\nsource = "names.csv"\npublic = true\n'
+    sql = (
+        "SELECT name, count(*) AS n FROM people JOIN names ON sex = letter WHERE age >= 50 GROUP BY name ORDER BY name"
+    )
+    with opened(make(tmp_path, f"{url(people)}#public.people", columns=COLUMNS + names)) as gate:
+        rows = gate.session().execute(sql).rows
+    assert [tuple(map(str, row)) for row in rows] == [("men", "100"), ("women", "50")]
+
+
 def test_a_service_file_says_where_the_server_is(
     people: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
