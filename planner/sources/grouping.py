@@ -30,6 +30,9 @@ SMALL_DOMAIN = 128
 FEW_RUNS = 32
 """Larger columns are cut into atoms inside the engine when the atoms make at most so many ranges."""
 
+FEW_LABELS = 64
+"""Lists of at most so many values are matched by a CASE after grouping, longer ones by a join."""
+
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
 
@@ -155,7 +158,7 @@ class SqlSource(ABC):
         columns = list(dict.fromkeys(column for column, _ in features))
         touched = {axis.column for axis, code in zip(axes, codes, strict=True) if not code.filtered}
         grouped = [f"{code.sql} AS c{j}" for j, code in enumerate(codes)]
-        summed = [f"{self.index(column, self._domain(column))} AS u{i}" for i, column in enumerate(columns)]
+        summed = [f"{self._summand(column, self._domain(column))} AS u{i}" for i, column in enumerate(columns)]
         inner = f"SELECT {', '.join([*grouped, *summed]) or '1 AS one'} FROM {self._rows(touched)}"
         keys = "".join(f", c{j}" for j in range(len(axes)))
         totals = "".join(
@@ -243,9 +246,13 @@ class SqlSource(ABC):
         for j, (axis, code) in enumerate(zip(axes, codes, strict=True)):
             found = f"c{j}" if not code.first else f"CAST(c{j} AS BIGINT) - {code.first}"
             if code.labels is not None:
-                values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(code.labels))
-                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
-                found = f"d{j}.i"
+                pairs = [(self.literal(label), i) for i, label in enumerate(code.labels)]
+                if len(pairs) <= FEW_LABELS:
+                    found = f"CASE c{j}{''.join(f' WHEN {label} THEN {i}' for label, i in pairs)} END"
+                else:
+                    values = ", ".join(f"({label}, {i})" for label, i in pairs)
+                    joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
+                    found = f"d{j}.i"
                 if axis.domain.other is not None:
                     found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(code.labels)} END)"
                 if axis.domain.nullable:
@@ -270,12 +277,11 @@ class SqlSource(ABC):
         starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
         if domain.cells <= SMALL_DOMAIN or len(starts) > FEW_RUNS:
             if self._is_plain(axis.column, domain):
-                # The same as index() where the column is not NULL, at half the time: least and greatest pass over NULL.
-                clipped = f"least(greatest({self.quoted(axis.column)}, {domain.low}), {domain.high})"
                 if domain.step == 1 and isinstance(domain.low, int):
-                    return Code(clipped, np.arange(domain.cells), filtered=True, first=domain.low)
-                offset = self.quotient(f"CAST({clipped} AS BIGINT) - {domain.low}", domain.step)
-                return Code(offset, np.arange(domain.cells), filtered=True)
+                    return Code(
+                        self._plain(axis.column, domain), np.arange(domain.cells), filtered=True, first=domain.low
+                    )
+                return Code(self._summand(axis.column, domain), np.arange(domain.cells), filtered=True)
             return Code(self.index(axis.column, domain), np.arange(domain.cells))
         found = self._grid_index(self.value(axis.column, domain), domain)
         atoms = axis.atoms[starts]
@@ -286,6 +292,17 @@ class SqlSource(ABC):
     def _is_plain(self, column: str, domain: Domain) -> bool:
         """Return whether a column holds integers that 64 bits can clip and count from the lowest, NULL apart."""
         return not domain.nullable and _span(domain) < 2**62 and self.is_integer(column)
+
+    def _plain(self, column: str, domain: Domain) -> str:
+        """Return a plain column moved into its bounds, at half the time; least and greatest pass over NULL."""
+        return f"least(greatest({self.quoted(column)}, {domain.low}), {domain.high})"
+
+    def _summand(self, column: str, domain: Domain) -> str:
+        """Return the SQL of a column's index, right for rows inside its domain; no others are in any kept group."""
+        if not self._is_plain(column, domain):
+            return self.index(column, domain)
+        offset = f"CAST({self._plain(column, domain)} AS BIGINT)" + (f" - {domain.low}" if domain.low else "")
+        return offset if domain.step == 1 else self.quotient(offset, domain.step)
 
     def index(self, column: str, domain: Domain) -> str:
         """Return the SQL of a column's index on its domain: clipped (ranges) or matched (lists); NULL has the last."""

@@ -41,7 +41,7 @@ DROPPING = {
     "day": grid("date", dt.date(2024, 1, 1), dt.date(2024, 3, 31), 7),
 }
 OTHERS = {
-    "word": Domain("text", values=("F", "\\n", "100%", "it's"), other="else"),
+    "word": Domain("text", values=("F", "\\n", "100%", "it's", *(f"w{i}" for i in range(70))), other="else"),
     "big": grid("integer", -500, 500, 10, nullable=True),
     "price": grid("float", Decimal("-5"), Decimal("5"), Decimal("0.01"), nullable=True),
     "instant": grid("timestamp", dt.datetime(2024, 3, 30), dt.datetime(2024, 4, 1), HOUR, nullable=True),
@@ -68,7 +68,7 @@ WIDE = {
     "instant": grid("timestamp", dt.datetime(1900, 1, 1), dt.datetime(2024, 4, 1), MICROSECOND, nullable=True),
 }
 VARIANTS = {"lists": LISTS, "dropping": DROPPING, "others": OTHERS, "grids": GRIDS, "wide": WIDE}
-MANY = {"postgres": 40, "spark": 20}
+MANY = {"postgres": 40, "spark": 16}
 """How many workspaces are compared for each set of domains; a quarter of them for each kind of unit."""
 
 
