@@ -4,6 +4,7 @@ BIN := .venv/bin
 RUNTIME := .venv/.stamp-runtime
 DEVELOPMENT := .venv/.stamp
 CLIENTS := .venv/.stamp-clients
+SPARK := .venv/.stamp-spark
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
@@ -15,7 +16,7 @@ help:  ## show this list
 demo: $(RUNTIME)  ## ask the bundled table a dozen questions
 	@$(BIN)/python -m noisegate.demo
 
-test: check $(CLIENTS)  ## everything that must hold
+test: check $(CLIENTS) $(SPARK)  ## everything that must hold
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --max-worker-restart 0
 
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts
@@ -49,6 +50,11 @@ $(RUNTIME): pyproject.toml | $(BIN)/python
 $(CLIENTS): tests/proxy/clients/fetch.py | $(DEVELOPMENT)
 	@echo 'fetching the clients that are no Python packages'
 	@$(BIN)/python -m tests.proxy.clients.fetch
+	@touch $@
+
+$(SPARK): pyproject.toml | $(DEVELOPMENT)
+	@echo 'installing pyspark, which is large'
+	@$(PIP_INSTALL) --editable '.[spark]'
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python

@@ -16,6 +16,7 @@ from benchmarks import (
     query,
     rounds,
     sampling,
+    sources,
     verify,
     wire,
 )
@@ -23,7 +24,8 @@ from benchmarks.papers import common_mechanism, dp_pqd, fitness_for_use, multi_a
 
 if __name__ == "__main__":
     print(f"{platform.machine()}, Python {platform.python_version()}, {platform.system()}")
-    ours = (sampling, ledger, gates, query, ladder, dashboard, planning, marginals, cube, fitness, rounds, verify, wire)
+    ours = (sampling, ledger, gates, query, sources, ladder, dashboard, planning, marginals, cube, fitness, rounds)
+    ours += (verify, wire)
     papers = (common_mechanism, dp_pqd, fitness_for_use, multi_analyst)
     for module in ours + papers:
         print(f"\n{(module.__doc__ or '').splitlines()[0]}")

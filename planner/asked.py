@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mechanisms import claims
 from planner.linear import Question
 from planner.nonlinear import Labelled
-from planner.sources.duckdb import Cut
+from planner.sources import Cut
 from planner.workspace import Ints
 
 LARGEST_DENOMINATOR = 10**8

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from planner.errors import MissingColumns, Mistake, PolicyRefusal, Refusal, SourceFailed
+from planner.errors import Mistake, PolicyRefusal, Refusal, SourceFailed, WrongColumns
 from planner.gate import catalog
-from planner.policy import NO_SOURCE, Policy, load, refusal
+from planner.policy import Policy, load, refusal
 from planner.sandbox import Sandbox
-from planner.sources.duckdb import DuckdbSource
+from planner.sources import open_source
 from planner.toml_reader import KeyPath, line_of, locate
 
 
@@ -29,13 +29,13 @@ def check(path: str | Path) -> Policy:
 
 def _sources(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
     for table in policy.tables.values():
-        if table.kind != "protected" or table.source == NO_SOURCE:
+        if table.kind != "protected":
             continue
         try:
-            DuckdbSource(table).close()
-        except MissingColumns as missing:
-            for column in missing.columns:
-                yield ("tables", table.name, "columns", column), "the source has no such column"
+            open_source(table).close()
+        except WrongColumns as wrong:
+            for column, text in wrong.columns.items():
+                yield ("tables", table.name, "columns", column), text
         except SourceFailed as failure:
             yield ("tables", table.name, "source"), failure.message
 

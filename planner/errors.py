@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 Span = tuple[int, int]
@@ -140,10 +141,14 @@ class SourceFailed(Refusal):
     sqlstate = "58030"
 
 
-class MissingColumns(SourceFailed):
-    """The source lacks columns that the policy declares."""
+class WrongColumns(SourceFailed):
+    """The source lacks columns that the policy declares, or has them in a type that can't be read as declared.
 
-    def __init__(self, message: str, *, columns: tuple[str, ...] = (), hint: str | None = None) -> None:
+    Args:
+        columns: what is wrong with each of them.
+    """
+
+    def __init__(self, message: str, *, columns: Mapping[str, str], hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.columns = columns
 

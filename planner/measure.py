@@ -25,9 +25,9 @@ from planner.asked import Asked, Ranked, Summed
 from planner.errors import SourceFailed
 from planner.ledger import Ledger
 from planner.linear import Integers, Measurement, Question
-from planner.policy import NO_SOURCE, Table
-from planner.sources.absent import AbsentSource
-from planner.sources.duckdb import Cut, DuckdbSource, Reader, Tally
+from planner.policy import Table
+from planner.sources import Cut, Tally, open_source
+from planner.sources.duckdb import Reader
 from planner.workspace import Axis, Feature, Ints, Workspace
 
 CACHE_ENTRIES = 8_000_000
@@ -135,7 +135,7 @@ class Meter:
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self.table, self._ledger = table, ledger
-        self._source = AbsentSource(table) if table.source == NO_SOURCE else DuckdbSource(table)
+        self._source = open_source(table)
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0

@@ -9,28 +9,27 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 
 from mechanisms.accounting import epsilon_to_rho
 from planner import passwords
-from planner.declared import DOMAIN_KEYS, read_domain
+from planner.declared import DOMAIN_KEYS, duration, read_domain
 from planner.domain import DUCKDB_TYPES, Domain
 from planner.errors import Mistake, PolicyRefusal
 from planner.listening import Server, read_server
+from planner.location import SERVED, Location, located, read_source
 from planner.stores import Remote, is_remote
 from planner.toml_reader import Section, basic_string, did_you_mean, quoted, read
 
 SECTIONS = ("budget", "defaults", "analysts", "server", "ledger", "tables", "views")
 COLUMN_KEYS = (*DOMAIN_KEYS, "hidden", "role")
 TABLE_KEYS = {
-    "protected": ("privacy_unit", "max_rows_per_unit", "row_key", "rows", "population", "columns"),
+    "protected": ("privacy_unit", "max_rows_per_unit", "row_key", "timeout", "rows", "population", "columns"),
     "public": ("columns",),
     "synthetic": (),
 }
-SUFFIXES = (".parquet", ".csv", ".duckdb")
 DEFAULT_LEDGER = "noisegate.ledger.sqlite"
-NO_SOURCE = "releases"
-"""Source of a protected table that is not here: what was released about it is answered, nothing is measured."""
 MAX_COUNT = 2**53
 """Largest number of rows, or of rows of a unit, that a policy may state."""
 
@@ -86,24 +85,20 @@ class Table:
     size: int | None = None
     columns: dict[str, Column] = field(default_factory=dict)
 
+    timeout: float = 600.0
+
+    @cached_property
+    def location(self) -> Location:
+        return located(self.source)
+
     @property
     def file(self) -> Path:
-        return Path(split_source(self.source)[0])
+        return Path(self.location.place)
 
     @property
     def inner(self) -> str | None:
-        """Return the table inside a DuckDB file, as written after its `#`."""
-        return split_source(self.source)[1]
-
-
-def split_source(source: str) -> tuple[str, str | None]:
-    """Return the file of a source and, for a DuckDB file, the table in it.
-
-    >>> split_source("data/#1/people.duckdb#adult")
-    ('data/#1/people.duckdb', 'adult')
-    """
-    name, _, inner = source.rpartition("#")
-    return (name, inner) if name.endswith(".duckdb") else (source, None)
+        """Return the table inside a DuckDB file or on a server, as written after its `#`."""
+        return self.location.inner
 
 
 @dataclass(frozen=True)
@@ -311,9 +306,13 @@ def _read_table(section: Section, name: str, base: Path) -> Table:
     kind = _read_kind(section)
     _check_table_keys(section, kind)
     unit = _read_unit(section) if kind == "protected" else None
+    source = read_source(section, base, protected=kind == "protected")
+    if unit is not None and "row_key" not in section and located(source).engine in SERVED:
+        why = "a server's rows have no order of their own, so it decides which rows of a unit count"
+        section.wrong(f"row_key is missing; {why}", "privacy_unit")
     return Table(
         name,
-        source=_read_source(section, base),
+        source=source,
         kind=kind,
         synthetic_of=section.text("synthetic_of"),
         population=section.text("population") or "default",
@@ -322,7 +321,21 @@ def _read_table(section: Section, name: str, base: Path) -> Table:
         row_key=section.text("row_key"),
         size=section.integer("rows", least=1, most=MAX_COUNT),
         columns={} if kind == "synthetic" else _read_columns(section, kind, unit),
+        timeout=_read_timeout(section, source),
     )
+
+
+def _read_timeout(section: Section, source: str) -> float:
+    """Return how many seconds a server may read."""
+    text = section.text("timeout")
+    if text is None:
+        return Table.timeout
+    found = duration(text)
+    if found is None:
+        section.wrong(f'timeout must be a duration like "10 minutes", got {basic_string(text)}', "timeout")
+    elif located(source).engine not in SERVED:
+        section.wrong("timeout is for tables in PostgreSQL and Spark", "timeout")
+    return found.total_seconds() if found else Table.timeout
 
 
 def _read_kind(section: Section) -> str:
@@ -352,33 +365,6 @@ def _read_unit(section: Section) -> str | None:
         why = f"it bounds, and enforces, how many rows one {quoted(unit)} has"
         section.wrong(f"max_rows_per_unit is missing; {why}", "privacy_unit")
     return unit
-
-
-def _read_source(section: Section, base: Path) -> str:
-    """Return the source with its path made absolute; a DuckDB file keeps its `#table`."""
-    source = section.text("source")
-    if source is None:
-        if "source" not in section:
-            section.wrong('source is missing, for instance source = "people.parquet"')
-        return ""
-    if source == NO_SOURCE and "public" not in section and "synthetic_of" not in section:
-        return source
-    if "://" in source:
-        section.wrong(f"source {source.partition('://')[0]}:// is not served yet, only files", "source")
-        return source
-    name, inner = split_source(source)
-    _check_source(section, name, inner=inner, file=base / name)
-    return str(base / name) if inner is None else f"{base / name}#{inner}"
-
-
-def _check_source(section: Section, name: str, *, inner: str | None, file: Path) -> None:
-    suffix = file.suffix
-    if suffix not in SUFFIXES:
-        section.wrong(f"source must end in {', '.join(SUFFIXES)}, got {basic_string(name)}", "source")
-    elif suffix == ".duckdb" and not inner:
-        section.wrong(f'source must name the table in the file, as in "{name}#people"', "source")
-    elif not file.is_file():
-        section.wrong(f"source is not a file: {file}", "source")
 
 
 def _read_columns(table: Section, kind: str, unit: str | None) -> dict[str, Column]:

@@ -1,4 +1,4 @@
-"""A first policy for a file: its column names and types, and nothing that would have to be read off its rows.
+"""A first policy for a source: its column names and types, and nothing that would have to be read off its rows.
 
 Guarantee: the text depends on the names and types of the columns only. The types of a CSV file are a guess
 that DuckDB makes from its rows, and its first line is taken for its names: the curator decides about both.
@@ -7,13 +7,16 @@ that DuckDB makes from its rows, and its first line is taken for its names: the 
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
 
 from planner.errors import SourceFailed
-from planner.policy import split_source
+from planner.location import EXAMPLES, Location, holds_secret, located, table_name
+from planner.policy import Table
+from planner.sources import open_source
 from planner.toml_reader import basic_string, quoted
 
 INTEGERS = "TINYINT SMALLINT INTEGER BIGINT HUGEINT UTINYINT USMALLINT UINTEGER UBIGINT UHUGEINT"
@@ -23,6 +26,9 @@ TYPES = {
     **dict.fromkeys(("VARCHAR", "ENUM"), "text"),
     "BOOLEAN": "boolean",
     "DATE": "date",
+    **{kind: kind for kind in ("integer", "text", "boolean", "date", "timestamp")},  # columns on servers
+    **dict.fromkeys(("decimal", "double"), "float"),
+    "timestamptz": "timestamp",
 }
 PLACEHOLDERS = {
     "boolean": "",
@@ -66,27 +72,40 @@ privacy_unit = "row"      # if a person can have several rows: their column here
 
 @dataclass(frozen=True)
 class _Field:
-    """One column of the file: its name and DuckDB's name of its type."""
+    """One column of the source: its name, and DuckDB's name of its type or a server's kind."""
 
     name: str
     type: str
 
 
-def propose(source: Path) -> str:
-    """Return the text of a first policy for a .parquet, .csv or .duckdb file (or one `file.duckdb#table`).
+def propose(source: Path | str) -> str:
+    """Return the text of a first policy for a file, one `file.duckdb#table`, or a table on a server.
 
     The text is TOML; checking it as a policy finds the missing bounds and nothing else.
     """
-    file, inner = split_source(str(source))
-    tables = _read_schema(Path(file), inner)
+    found = located(str(source))
+    file, inner = found.place, found.inner
+    tables = _read_schema(Path(file), inner) if found.engine == "duckdb" else _read_server(found, str(source))
     if not tables:
         raise SourceFailed(f"no table to declare in {source}")
     names = _plain_names(tables)
-    parts = [HEADER.format(file=_one_line(Path(file).name))]
+    parts = [HEADER.format(file=_one_line(Path(file).name if found.engine == "duckdb" else inner or ""))]
     for table, fields in tables.items():
-        whole = f"{file}#{table}" if Path(file).suffix == ".duckdb" else file
+        whole = f"{file}#{table}" if Path(file).suffix == ".duckdb" else str(source)
         parts.append(TABLE.format(name=names[table], source=basic_string(whole)) + _columns(fields))
     return "".join(parts)
+
+
+def _read_server(found: Location, source: str) -> dict[str, list[_Field]]:
+    """Return the columns of a table on a server."""
+    name = table_name(found)
+    if name is None:
+        raise SourceFailed(f"name a table after a #, as in {EXAMPLES[found.engine]}")
+    if found.engine == "postgres" and holds_secret(found.place):
+        raise SourceFailed("a source must not hold a password; put it into a passfile or a service file")
+    last = Path(name.name).stem
+    with closing(open_source(Table(last, source=source))) as opened:
+        return {last: [_Field(column, kind) for column, kind in opened.columns().items()]}
 
 
 def _read_schema(file: Path, inner: str | None) -> dict[str, list[_Field]]:

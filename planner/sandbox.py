@@ -19,7 +19,7 @@ from sqlglot import exp
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
 from planner.policy import Column, Policy, Table
-from planner.sources.duckdb import Indexed, Reader, attach, attached_name, index, inside, literal, quoted, value
+from planner.sources.duckdb import Indexed, Reader, attach, attached_name, literal, quoted
 
 MEMORY_LIMIT = "2GB"
 
@@ -156,34 +156,33 @@ class Sandbox:
         So an exact answer on the one is about the same thing as a private answer on the other.
         """
         columns = {name: column for name, column in original.columns.items() if not column.hidden}
-        self._fill(table, lambda source: self._conformed(source, columns))
+        self._fill(table, lambda source: self._conformed(table, source, columns))
         kept = {name: column for name, column in columns.items() if name in self.schema(table.name)}
         read = replace(original, name=table.name, unit=None, max_rows_per_unit=1, row_key=None, columns=kept)
         # Its values once more, as indices: a tally is then several times as fast, as often as it is asked for.
-        types, name = self.schema(table.name), quoted(f"__index_{table.name}")
+        plain, name = Reader(read, self._root, quoted(table.name)), quoted(f"__index_{table.name}")
         indices = [
-            f"CAST({index(c.name, c.domain, types)} AS {_unsigned(c.domain.size)}) AS {quoted(c.name)}"
+            f"CAST({plain.index(c.name, c.domain)} AS {_unsigned(c.domain.size)}) AS {quoted(c.name)}"
             for c in kept.values()
             if c.domain is not None
         ]
         self._root.execute(f"CREATE TABLE {name} AS SELECT {', '.join(indices) or '1'} FROM {quoted(table.name)}")
         self._readers[table.name] = Indexed(read, self._root, name, conformed=True)
 
-    def _conformed(self, source: str, columns: Mapping[str, Column]) -> str:
+    def _conformed(self, table: Table, source: str, columns: dict[str, Column]) -> str:
         """Return the SELECT of a source's columns, as the domains of those columns have them."""
-        described = self._root.execute(f"DESCRIBE SELECT * FROM {source}").fetchall()
-        types = {row[0]: row[1] for row in described}
+        reader = Reader(replace(table, columns=columns), self._root, source)
         inner, outer, tests = [], [], []
-        for i, column in enumerate(c for c in columns.values() if c.name in types):
+        for i, column in enumerate(c for c in columns.values() if c.name in reader.columns()):
             domain = column.domain
             if domain is None:
                 inner.append(f"{quoted(column.name)} AS x{i}")
                 outer.append(f"x{i} AS {quoted(column.name)}")
                 continue
-            read = index if domain.ordered else value
-            inner.append(f"{read(column.name, domain, types)} AS x{i}")
+            read = reader.index if domain.ordered else reader.value
+            inner.append(f"{read(column.name, domain)} AS x{i}")
             outer.append(f"{_domain_value(domain, f'x{i}')} AS {quoted(column.name)}")
-            tests.append(inside(column.name, domain, types) or "true")
+            tests.append(reader.inside(column.name, domain) or "true")
         if not inner:
             raise duckdb.BinderException("Binder Error: it has no column of the table that it is a copy of")
         where = f" WHERE {' AND '.join(tests)}" if tests else ""

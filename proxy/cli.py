@@ -195,10 +195,10 @@ def _init(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParse
         commands,
         "init",
         run_init,
-        about="write a first policy for a file, with every bound left for you to fill in",
+        about="write a first policy for a file or a table, with every bound left for you to fill in",
         example="noisegate init people.parquet > noisegate.toml",
     )
-    command.add_argument("file", metavar="FILE", help=".parquet, .csv, .duckdb or file.duckdb#table")
+    command.add_argument("file", metavar="FILE", help=".parquet, .csv, .duckdb, file.duckdb#table or URL#schema.table")
     return command
 
 
@@ -506,8 +506,8 @@ COMMANDS = (
 
 
 def run_init(arguments: Arguments) -> int:
-    """Print a first policy for a file."""
-    sys.stdout.write(propose(Path(arguments.file)))
+    """Print a first policy for a source."""
+    sys.stdout.write(propose(arguments.file))
     _say("fill in the bounds from public knowledge, then run: noisegate check")
     return 0
 

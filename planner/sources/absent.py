@@ -17,6 +17,9 @@ class AbsentSource:
     def fingerprint(self) -> None:
         return None
 
+    def columns(self) -> dict[str, str]:
+        return {}
+
     def tally(self, *_: object, **__: object) -> NoReturn:
         raise SourceFailed(
             f"table {self.table.name} is not here, only what was released about it",

@@ -26,7 +26,7 @@ from planner.costs import Cost, rho_of
 from planner.gate import Gate
 from planner.measure import Meter
 from planner.result import Result
-from planner.sources.duckdb import Tally
+from planner.sources import Tally
 from planner.tasks import DistinctTask, LinearTask, Task
 from planner.workspace import Axis, Feature
 from tests.planner.gates import open_gate, switch_noise_off

@@ -12,6 +12,7 @@ import pytest
 
 from planner.domain import Domain
 from planner.errors import Mistake, PolicyRefusal
+from planner.location import located
 from planner.passwords import scram_verifier
 from planner.policy import (
     Analyst,
@@ -23,7 +24,6 @@ from planner.policy import (
     Table,
     budget_cap,
     load,
-    split_source,
 )
 from planner.stores import Remote
 
@@ -230,7 +230,7 @@ def test_the_cap_is_the_rho_of_the_budget(tmp_path: Path) -> None:
     ],
 )
 def test_a_hash_sign_names_a_table_only_after_a_duckdb_file(source: str, parts: tuple[str, str | None]) -> None:
-    assert split_source(source) == parts
+    assert (located(source).place, located(source).inner) == parts
 
 
 def test_a_ledger_in_postgresql_has_its_schema_and_a_marker_beside_the_policy(tmp_path: Path) -> None:

@@ -44,7 +44,8 @@ from planner.errors import (
 )
 from planner.functions import Constant
 from planner.gate import Gate, Session
-from planner.sources.duckdb import Cut, DuckdbSource
+from planner.sources import Cut
+from planner.sources.duckdb import DuckdbSource
 from planner.subject import subject
 from planner.verify import COLUMNS, DECIDERS, Verification
 from tests.planner.gates import open_gate, write
