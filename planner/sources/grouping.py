@@ -30,9 +30,6 @@ SMALL_DOMAIN = 128
 FEW_RUNS = 32
 """Larger columns are cut into atoms inside the engine when the atoms make at most so many ranges."""
 
-FEW_LABELS = 64
-"""Lists of at most so many values are matched by a CASE after grouping, longer ones by a join."""
-
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
 
@@ -246,20 +243,18 @@ class SqlSource(ABC):
         for j, (axis, code) in enumerate(zip(axes, codes, strict=True)):
             found = f"c{j}" if not code.first else f"CAST(c{j} AS BIGINT) - {code.first}"
             if code.labels is not None:
-                pairs = [(self.literal(label), i) for i, label in enumerate(code.labels)]
-                if len(pairs) <= FEW_LABELS:
-                    found = f"CASE c{j}{''.join(f' WHEN {label} THEN {i}' for label, i in pairs)} END"
-                else:
-                    values = ", ".join(f"({label}, {i})" for label, i in pairs)
-                    joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
-                    found = f"d{j}.i"
+                # A join, since engines move conditions on a CASE below the grouping, where each row pays for it.
+                values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(code.labels))
+                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
+                found = f"d{j}.i"
                 if axis.domain.other is not None:
                     found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(code.labels)} END)"
                 if axis.domain.nullable:
                     found = f"CASE WHEN c{j} IS NULL THEN {axis.domain.size} ELSE {found} END"
             columns.append(f"{found} AS i{j}")
         translated = f"SELECT {', '.join(['n', *sums, *columns])} FROM ({counted}) AS t{''.join(joins)}"
-        inside = f"FROM ({translated}) AS m{_where([f'{name} IS NOT NULL' for name in names])}"
+        tests = [f"{name} IS NOT NULL" for name, code in zip(names, codes, strict=True) if not code.filtered]
+        inside = f"FROM ({translated}) AS m{_where(tests)}"
         if all(axis.domain.other is None for axis in axes):
             return f"SELECT * {inside}"
         # Undeclared values are one cell, and must not even be told apart by their number.
