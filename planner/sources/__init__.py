@@ -14,12 +14,12 @@ from planner.policy import Table
 from planner.workspace import Axis, Feature, Ints, Workspace
 
 ENGINES = {
-    "absent": ("planner.sources.absent", "AbsentSource", "planner"),
-    "duckdb": ("planner.sources.duckdb", "DuckdbSource", "duckdb"),
-    "postgres": ("planner.sources.postgres", "PostgresSource", "psycopg"),
-    "spark": ("planner.sources.spark", "SparkSource", "pyspark"),
+    "absent": ("planner.sources.absent", "AbsentSource"),
+    "duckdb": ("planner.sources.duckdb", "DuckdbSource"),
+    "postgres": ("planner.sources.postgres", "PostgresSource"),
+    "spark": ("planner.sources.spark", "SparkSource"),
 }
-"""Where each engine is read from, and the package that this takes."""
+"""Where each engine's source is; imported when it is needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,14 +97,13 @@ class Source(Protocol):
 
 def open_source(table: Table) -> Source:
     """Return the source of a table, its columns checked; no row is read."""
-    module, name, package = ENGINES[table.location.engine]
+    module, name = ENGINES[table.location.engine]
     try:
         source: Source = getattr(import_module(module), name)(table)
     except ModuleNotFoundError as missing:
-        if missing.name != package:
+        if missing.name != "pyspark":
             raise
         raise SourceFailed(
-            f"the source of table {table.name} needs the package {package}",
-            hint=f"pip install 'noisegate[{table.location.engine}]'",
+            f"the source of table {table.name} needs the package pyspark", hint="pip install 'noisegate[spark]'"
         ) from None
     return source
