@@ -10,13 +10,15 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from planner.domain import Domain
-from planner.measure import _rolled_up
+from planner.measure import _cells_of, _rolled_up
 from planner.policy import Table
-from planner.sources import Source, open_source
+from planner.sources import Cut, Source, open_source
+from planner.sources.duckdb import Indexed, Reader, literal, quoted
 from planner.workspace import Axis, Feature, Workspace
 from tests.planner import engines
 from tests.planner.engines import WORDS, grid, table
@@ -145,6 +147,9 @@ def test_every_engine_returns_the_same_vectors(parquet: Path, other: str, varian
             expected = vector(ours, space, features)
             assert vector(theirs, space, features) == expected, (space.axes, features)
             seen += sum(row[0] for row in expected)
+            parts = pieces(ours, space, features, seed := draw.random())
+            assert parts == pieces(theirs, space, features, seed)
+            assert all(list(map(sum, zip(*rows, strict=True))) == expected[cell] for cell, rows in parts.items())
             if unit != "rows":
                 group = np.array([draw.randrange(6) for _ in range(space.cells)])
                 assert units(theirs, space, group) == units(ours, space, group), space.axes
@@ -154,6 +159,47 @@ def test_every_engine_returns_the_same_vectors(parquet: Path, other: str, varian
 def vector(source: Source, space: Workspace, features: tuple[Feature, ...]) -> list[list[int]]:
     found: list[list[int]] = _rolled_up(source.tally(space.axes, features), space, features).tolist()
     return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_rows_stored_as_indices_tell_the_same(parquet: Path, variant: str) -> None:
+    """Synthetic tables are read so."""
+    found, file = table(str(parquet), VARIANTS[variant]), literal(str(parquet))
+    domains = {name: column.domain for name, column in found.columns.items() if column.domain}
+    with closing(open_source(found)) as ours, duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        plain = Reader(found, connection, f"read_parquet({file})")
+        columns = ", ".join(f"{plain.index(name, domain)} AS {quoted(name)}" for name, domain in domains.items())
+        tests = " AND ".join(plain.inside(name, domain) or "true" for name, domain in domains.items())
+        connection.execute(f"CREATE TABLE stored AS SELECT {columns} FROM read_parquet({file}) WHERE {tests}")
+        theirs, draw = Indexed(found, connection, "stored", conformed=True), random.Random(variant)
+        for _ in range(40):
+            space, features = workspace(found, draw)
+            assert vector(theirs, space, features) == vector(ours, space, features), (space.axes, features)
+            seed = draw.random()
+            assert pieces(theirs, space, features, seed) == pieces(ours, space, features, seed)
+
+
+def pieces(source: Source, space: Workspace, features: tuple[Feature, ...], seed: float) -> dict[int, list[list[int]]]:
+    """Return counts and sums in some of the cells, range by range of a column that is summed, if one is."""
+    draw = random.Random(seed)
+    wanted = [np.array(sorted(draw.sample(range(a.size), draw.randrange(1, a.size + 1)))) for a in space.axes]
+    cut = None
+    if features:
+        domain = space.table.columns[features[0][0]].domain
+        assert domain is not None
+        cut = Cut(features[0][0], tuple(sorted({draw.randrange(1, domain.size + 1) for _ in range(9)})))
+    tally = source.tally(space.axes, features, cut, wanted)
+    ranges = np.zeros(len(tally.codes)) if tally.ranges is None else tally.ranges
+    found: dict[tuple[int, int], list[int]] = {}
+    for cell, number, sums in zip(_cells_of(tally, space).tolist(), ranges.tolist(), tally.sums.tolist(), strict=True):
+        if all(space.atom_of(np.array(cell), i) in atoms for i, atoms in enumerate(wanted)):
+            before = found.get((cell, number), [0] * len(sums))
+            found[cell, number] = [a + int(b) for a, b in zip(before, sums, strict=True)]
+    grouped: dict[int, list[list[int]]] = {}
+    for (cell, _), sums in sorted(found.items()):
+        grouped.setdefault(cell, []).append(sums)
+    return grouped
 
 
 def units(source: Source, space: Workspace, group: np.ndarray[Any, Any]) -> list[int]:

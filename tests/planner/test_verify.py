@@ -413,13 +413,13 @@ def test_the_source_is_read_once_for_a_query_whatever_the_decider(
 
 def test_nothing_that_an_analyst_wrote_reaches_the_source(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     queries: list[str] = []
-    plain = DuckdbSource._fetch
+    plain = DuckdbSource.fetch
 
     def noted(self: DuckdbSource, query: str, *, exact: bool = False) -> Any:
         queries.append(query)
         return plain(self, query, exact=exact)
 
-    monkeypatch.setattr(DuckdbSource, "_fetch", noted)
+    monkeypatch.setattr(DuckdbSource, "fetch", noted)
     sql = "SELECT sum(debt * 31337) FROM copy WHERE 10 / nullif(age - 60, 0) < 4711 AND sqrt(abs(debt) / age) > 2"
     gate.session("ann").execute(call(sql, "tau => 99, epsilon => 1, decider => 'LM_sum'"))
     assert queries
