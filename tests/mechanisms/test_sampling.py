@@ -447,10 +447,10 @@ def test_undecided_laplace_lanes_follow_the_same_distribution(
     monkeypatch.setattr(sampling, "_MARGIN", 1.0)
     monkeypatch.setattr(sampling, "_FIRST_PRECISION", first_precision)
     bounds, chances = laplace_cells(bits, reach=2.0)
-    assert fits(counts(sampling.rounded_laplace(3000, bits=bits), bounds), chances)
+    assert fits(counts(sampling.rounded_laplace(6000, bits=bits), bounds), chances)
 
     monkeypatch.setattr(sampling, "_decay", lambda *_: True)
-    assert not fits(counts(sampling.rounded_laplace(3000, bits=bits), bounds), chances)
+    assert not fits(counts(sampling.rounded_laplace(6000, bits=bits), bounds), chances)
 
 
 def test_laplace_levels_that_no_edge_decides_are_located_exactly() -> None:
