@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms import claims
+from planner.errors import Unsupported
 from planner.linear import Question
 from planner.nonlinear import Labelled
 from planner.sources import Cut
@@ -24,6 +26,8 @@ from planner.workspace import Ints
 LARGEST_DENOMINATOR = 10**8
 FINE = Fraction(1, 2**40)
 """Values that are no short decimals are rounded to this part of the largest one."""
+
+ROUNDED = "round them, for example: median(round(x, 2))"
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,14 +145,24 @@ def summed(kind: str, question: Question, *, centre: float) -> Summed:
 
 
 def ranked(question: Labelled, values: Sequence[Any]) -> Ranked:
-    """Return a quantile of numbers: the value of every label, in increasing order."""
-    floats = np.array([float(value) for value in values])
-    for digits in range(9):
-        near = np.rint(floats * 10**digits)
-        if np.all(np.abs(floats * 10**digits - near) <= 1e-9 * np.maximum(np.abs(near), 1.0)):
-            return Ranked(question, Fraction(1, 10**digits), near.astype(np.int64))
-    unit = Fraction(float(np.abs(floats).max())) * FINE
-    return Ranked(question, unit, np.rint(floats / float(unit)).astype(np.int64))
+    """Return a quantile of numbers: the value of every label, in increasing order.
+
+    Different labels stay different integers, or the query is refused, whatever the data: a statistic of labels that
+    were merged could fail on some tables and not on others, which would tell of the rows.
+    """
+    if not all(math.isfinite(value) for value in values):
+        raise Unsupported("a quantile of values that are not finite can't be verified", hint=ROUNDED)
+    exact = [Fraction(str(value)) for value in values]  # a float is the short decimal that it is written as
+    unit = Fraction(1)
+    for value in exact:
+        unit = Fraction(1, math.lcm(unit.denominator, value.denominator))
+        if unit.denominator > LARGEST_DENOMINATOR:
+            unit = max(map(abs, exact)) * FINE
+            break
+    integers = [round(value / unit) for value in exact]
+    if any(after <= before for before, after in pairwise(integers)) or max(map(abs, integers), default=0) >= 2**62:
+        raise Unsupported("the values of this quantile are too many digits apart to be told exactly", hint=ROUNDED)
+    return Ranked(question, unit, np.array(integers, dtype=np.int64))
 
 
 def _short(number: float) -> Fraction:

@@ -97,6 +97,8 @@ def claimed(about: Subject, wish: Wish) -> list[Case]:
         tau = wish.tau * abs(synthetic) if wish.relative else wish.tau
         if not possible[group]:
             found.append(Case(values, synthetic, tau, "no row can count here, so the answer is 0", settled=True))
+        elif isinstance(asked, Summed) and asked.kind != "count" and not asked.most:
+            found.append(Case(values, synthetic, tau, "every value is 0, so the answer is", settled=True))
         elif not tau:
             found.append(Case(values, synthetic, None, "a percentage of 0 is nothing: give tau as a number"))
         else:
@@ -303,9 +305,9 @@ class Decisions:
 
 
 def digest(about: Subject, wish: Wish, cases: Sequence[Case]) -> str:
-    """Return what makes two decisions the same: the question, the claims, epsilon, and who decides."""
+    """Return what makes two decisions the same: the question, the claims, epsilon, delta, and who decides."""
     claims = [None if case.claim is None else [str(case.claim.synthetic), str(case.claim.tau)] for case in cases]
-    text = json.dumps(["decision 1", about.asked.question.digest, claims, str(wish.epsilon), wish.decider])
+    text = json.dumps(["decision 1", about.asked.question.digest, claims, str(wish.epsilon), wish.decider, wish.delta])
     return hashlib.sha256(text.encode()).hexdigest()
 
 

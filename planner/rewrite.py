@@ -368,8 +368,9 @@ def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]
 
 
 def _level(node: exp.Expr) -> Fraction:
+    text = node.unnest().name if isinstance(node.unnest(), exp.Literal) else node.sql()
     try:
-        level = Fraction(node.unnest().name) if isinstance(node.unnest(), exp.Literal) else Fraction(node.sql())
+        level = Fraction(text) if 0 <= float(text) <= 1 and len(text) < 100 else Fraction(-1)  # no endless exponents
     except (ValueError, ZeroDivisionError):
         level = Fraction(-1)
     if not 0 <= level <= 1:

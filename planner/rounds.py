@@ -199,7 +199,6 @@ def released(gate: Gate, round_: str) -> Release | None:
 def _withdraw(session: Session, arguments: Arguments) -> Planned:
     gate, round_ = session.gate, _name(arguments["round"])
     which = number(arguments, "query", low=1, high=2**53, example="3")
-    _check_open(gate, round_, arguments["round"])
 
     def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
         found = enlisted.withdraw(gate.ledger, round_, session.analyst, None if which is None else int(which))
@@ -242,7 +241,7 @@ def _weights(argument: Constant) -> dict[str, Fraction]:
     """Return the weights that a text lists: 'ann = 2, bob = 1'."""
     found: dict[str, Fraction] = {}
     for piece in str(argument.value).split(","):
-        match = re.fullmatch(r"\s*(.+?)\s*=\s*([0-9]+(?:\.[0-9]+)?|\.[0-9]+)\s*", piece)
+        match = re.fullmatch(r"\s*(.+?)\s*=\s*([0-9]{1,9}(?:\.[0-9]{1,9})?|\.[0-9]{1,9})\s*", piece)
         if match is None or not Fraction(match[2]) or match[1] in found:
             raise BadValue(
                 "weights must be positive numbers, one for each analyst",
@@ -277,6 +276,7 @@ def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, r
     """Return the plan of a round; read nothing protected, spend nothing."""
     shop = workshop(gate)
     weights = _checked_weights(gate, queries, terms, releaser)
+    _check_populations(queries, weights)
     deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
     charges = [shop.alone_charges(query) for query in queries]
     each_alone = shop.each_alone(queries)
@@ -291,6 +291,16 @@ def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, r
         {name: gate.meters[name].version() for name in tables},
         tuple(float(total(each)) for each in charges),
     )
+
+
+def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]) -> None:
+    """Refuse a bill that analysts would share in a population that some of them did not ask about."""
+    found = dict.fromkeys(part.measured.table.population for query in queries for part in query.parts)
+    if len(weights) > 1 and len(found) > 1:
+        raise Unsupported(
+            f"several analysts can't share a round about several populations: {', '.join(found)}",
+            hint="enlist the queries about each in a round of its own",
+        )
 
 
 def _checked_weights(gate: Gate, queries: Sequence[Asked], terms: Terms, releaser: str) -> dict[str, Fraction]:
@@ -409,6 +419,11 @@ def planned(session: Session, round_: str, queries: Sequence[Asked], terms: Term
 
 def _still_asked(gate: Gate, entry: Enlisted) -> Asked:
     """Return a stored query; the policy may have changed since it was enlisted."""
+    if entry.analyst not in gate.policy.analysts:
+        raise Forbidden(
+            f"query {entry.number} is by {entry.analyst}, who is no analyst any more",
+            hint="enlist what is still wanted in another round",
+        )
     try:
         return asked(gate, entry)
     except Refusal as refused:

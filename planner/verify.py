@@ -10,7 +10,7 @@ Which decider is taken, its price and its errors depend on the synthetic table, 
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 DELTA = 0.05
 LEAST_EPSILON, MOST_EPSILON = 1e-6, 100.0
+SHORT_NUMBER = re.compile(r"(?=.?[0-9])[0-9]{0,40}\.?[0-9]{0,40}(e[-+]?[0-9]{1,2})?", re.IGNORECASE)
+"""What is read as an exact number: a long exponent alone would take for ever."""
 
 COLUMNS = {
     "decision": "BOOLEAN",
@@ -123,11 +125,9 @@ def _wish(arguments: Arguments) -> Wish:
 def _tau(found: Constant) -> tuple[Fraction, bool]:
     text = str(found.value).strip()
     relative = text.endswith("%")
-    try:
-        tau = Fraction(text.removesuffix("%").strip()) / (100 if relative else 1)
-    except (ValueError, ZeroDivisionError):
-        tau = Fraction(0)
-    if not 0 < tau < 10**30 or (isinstance(found.value, float) and not math.isfinite(found.value)):
+    number = text.removesuffix("%").strip()
+    tau = Fraction(number) / (100 if relative else 1) if SHORT_NUMBER.fullmatch(number) else Fraction(0)
+    if not 0 < tau < 10**30:
         raise BadValue(
             f"tau must be a positive number, or a percentage of the synthetic answer, got {text}",
             hint="for example: tau => 100, or tau => '5%'",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -514,3 +515,47 @@ def test_what_is_no_share_is_not_moved(opened: Open, share: str, source: str, ta
     with pytest.raises(Refusal):
         gate.move(share, source=source, target=target)
     assert gate.ledger.moved() == {}
+
+
+# --- nobody pays for what they did not ask -----------------------------------------------------------------
+
+
+def test_a_bill_is_not_shared_across_populations(opened: Open) -> None:
+    staff = '[tables.staff]\nsource = "people.parquet"\npopulation = "staff"\n[tables.staff.columns]\n' + COLUMNS
+    gate = opened(rest=f"{ANALYSTS}{staff}\n")
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_REGION.replace("people", "staff"), 20)
+    with pytest.raises(Unsupported, match="several populations"):
+        release(gate.session("ann"))
+    assert (spent(gate), gate.ledger.spent("staff")) == (0, 0)
+
+
+def test_who_withdraws_after_a_release_is_not_asked_to_pay_after_a_refresh(opened: Open) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    enlist(gate.session("bob"), BY_AGE, 30)
+    release(gate.session("ann"))
+    before = accounts(gate)
+    gate.session("bob").execute("SELECT noisegate.withdraw('q3')")
+    gate.refresh("people")
+    release(gate.session("ann"))
+    assert accounts(gate)["bob"] == before["bob"]
+    assert accounts(gate)["ann"] > before["ann"]
+
+
+def test_a_round_of_somebody_who_left_is_refused_in_words(opened: Open) -> None:
+    gate = opened(folder="same")
+    enlist(gate.session("eve"), BY_REGION, 20)
+    enlist(gate.session("ann"), BY_AGE, 20)
+    text = gate.policy.path.read_text(encoding="utf-8")
+    gate.policy.path.write_text(text.replace("[analysts.eve]\n", ""), encoding="utf-8")
+    with closing(Gate.open(gate.policy.path)) as again, pytest.raises(Forbidden, match="no analyst any more"):
+        release(again.session("ann"))
+
+
+@pytest.mark.parametrize("weight", ["9" * 5000, "9" * 400])
+def test_weights_are_short_numbers(opened: Open, weight: str) -> None:
+    gate = opened()
+    enlist(gate.session("ann"), BY_REGION, 20)
+    with pytest.raises(BadValue, match="weights must be positive numbers"):
+        release(gate.session("ann"), f", weights => 'ann = {weight}'")

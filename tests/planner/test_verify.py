@@ -850,3 +850,51 @@ def test_a_release_of_decisions_can_be_read_without_this_program(session: Sessio
     body = bodies.decode(release.body)
     assert [row[0] for row in body["rows"]] == [True, False]
     assert [axis["column"] for axis in body["axes"]] == ["sex"]
+
+
+# --- no failure depends on the rows ------------------------------------------------------------------------
+
+MERGING = """SELECT median(CASE WHEN income = 1000 THEN 10000000000.1::DOUBLE
+    WHEN income = 1001 THEN 10000000000.2::DOUBLE ELSE 10000000000.0::DOUBLE + 10.0 * (1 + income) END) FROM copy WHERE sex = 'F' AND age = 37"""
+"""Two values that are so near that rounding to few digits makes them one."""
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_labels_that_are_nearly_equal_are_told_apart_whatever_rows_there_are(tmp_path: Path, both: bool) -> None:
+    """An error that depends on which labels occur would tell, for nothing, whether they do."""
+    extra = "SELECT * REPLACE ('F' AS sex, 37 AS age, {} AS income) FROM (FROM ({}) LIMIT 1)"
+    incomes = [1000, 1001] if both else [1000]
+    people = " UNION ALL ".join([PEOPLE, *(extra.format(income, PEOPLE) for income in incomes)])
+    gate = make(tmp_path, people=people)
+    (row,) = told(gate.session("ann"), call(MERGING, "tau => 1000, epsilon => 1"))
+    assert row["decider"] == "EM_rank"
+    assert row["rho"] > 0
+    gate.close()
+
+
+@pytest.mark.parametrize("value", ["ln(age + 1)", "age * 1e30", "income / 1000.0 + 10000000", "age * 1e300 * 1e300"])
+def test_quantiles_of_any_numbers_are_decided_or_refused(shared: Gate, value: str) -> None:
+    outcome: object = None
+    with suppress(Unsupported):  # what can't be told apart exactly
+        (outcome,) = told(
+            shared.session("ann"), call(f"SELECT median({value}) FROM copy", "tau => '50%', epsilon => 1")
+        )
+    assert outcome is None or isinstance(outcome, dict)
+
+
+def test_another_delta_is_another_decision(session: Session) -> None:
+    session.execute("SELECT count(*) FROM people")
+    for delta in (0.4, 1e-6):
+        (row,) = told(session, call("SELECT count(*) FROM copy", f"tau => 4000, epsilon => 1, delta => {delta}"))
+        assert row["delta"] == delta
+
+
+def test_an_average_of_nothing_but_zeros_is_known(session: Session) -> None:
+    (row,) = told(session, call("SELECT avg(0 * age) FROM copy", "tau => 1, epsilon => 1"))
+    assert (row["decision"], row["rho"]) == (True, 0.0)
+
+
+@pytest.mark.parametrize("tau", ["1e3000000", "1e999", "-1", "nan", "inf", "1e", ".", "9" * 60, "1/0"])
+def test_a_tau_that_is_no_short_number_is_refused_at_once(shared: Gate, tau: str) -> None:
+    with pytest.raises(BadValue, match="tau must be a positive number"):
+        shared.session("ann").execute(call("SELECT count(*) FROM copy", f"tau => '{tau}', epsilon => 1"))
