@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -855,7 +856,8 @@ def test_a_release_of_decisions_can_be_read_without_this_program(session: Sessio
 # --- no failure depends on the rows ------------------------------------------------------------------------
 
 MERGING = """SELECT median(CASE WHEN income = 1000 THEN 10000000000.1::DOUBLE
-    WHEN income = 1001 THEN 10000000000.2::DOUBLE ELSE 10000000000.0::DOUBLE + 10.0 * (1 + income) END) FROM copy WHERE sex = 'F' AND age = 37"""
+    WHEN income = 1001 THEN 10000000000.2::DOUBLE
+    ELSE 10000000000.0::DOUBLE + 10.0 * (1 + income) END) FROM copy WHERE sex = 'F' AND age = 37"""
 """Two values that are so near that rounding to few digits makes them one."""
 
 
