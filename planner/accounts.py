@@ -149,7 +149,8 @@ def _exceeded(asked: int, left: int, of: str) -> BudgetExceeded:
     return BudgetExceeded(
         f"the query costs rho={_decimal(asked, ROUND_CEILING)} "
         f"but only rho={_decimal(max(left, 0), ROUND_FLOOR)} of {of} is left",
-        hint="nothing was charged; allow a larger error (SET noisegate.error) or ask what earlier answers already tell",
+        hint="nothing was charged; allow a larger error or give a smaller epsilon or rho, "
+        "or ask what earlier answers already tell",
     )
 
 

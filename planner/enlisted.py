@@ -41,8 +41,9 @@ class Wish:
 
     @property
     def text(self) -> str:
-        """Return the half-width of a count, for people."""
-        return f"{self.error:.2%}".replace("%", " %") if self.relative else f"{self.error:,.4g}"
+        """Return the half-width of a count, and of a sum if that has its own, for people."""
+        count = f"{self.error:.2%}".replace("%", " %") if self.relative else f"{self.error:,.4g}"
+        return count if self.sum_error is None else f"{count}, sums ± {self.sum_error:,.6g}"
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 
 from planner.domain import Domain
-from planner.errors import BadValue, Refusal, UnknownTable
+from planner.errors import BadValue, BudgetExceeded, LedgerFailed, Refusal, SourceFailed, UnknownTable
 from planner.functions import written
 from planner.gate import Gate, Session
 from planner.sources.duckdb import quoted
@@ -97,6 +97,10 @@ class Fidelity:
     def decided(self) -> int:
         return sum(finding.decided for finding in self.findings)
 
+    @property
+    def refused(self) -> int:
+        return sum(finding.refused is not None for finding in self.findings)
+
     def of_column(self, column: str) -> list[Finding]:
         """Return the findings about one column alone."""
         return [finding for finding in self.findings if finding.proposal.columns == (column,)]
@@ -152,6 +156,8 @@ def _finding(session: Session, proposal: Proposal, epsilon: float, tau: float, d
         if wanted is None:
             return Finding(proposal, refused="no tau can be told with so small an epsilon")
         found = _verified(session, proposal.sql, epsilon, delta, tau=wanted, explain=False)
+    except (BudgetExceeded, LedgerFailed, SourceFailed):
+        raise  # the others would end in the same way; what was decided is stored, and free the next time
     except Refusal as refused:
         return Finding(proposal, refused=refused.message)
     return Finding(proposal, wanted, found.verdicts, found.cost)

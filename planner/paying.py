@@ -170,8 +170,8 @@ def _privacy_first(
         account = joint_account(_parts(paid, releaser)) if plan.rho else releaser
         payers = dict.fromkeys((task.key for task in plan.tasks), account)
     if scale is None:
-        asked = zip(plan.errors, queries, strict=True)
-        scale = max((error / query.settings.error for error, query in asked if error), default=1.0)
+        pairs = zip(plan.asked, plan.errors, strict=True)
+        scale = max((error / asked for asked, error in pairs if asked and error), default=1.0)
     return Deal(mechanism, plan, paid, _gains(queries, plan, plans), payers, scale, rho)
 
 

@@ -66,8 +66,8 @@ WITHDRAWN = {"round": "VARCHAR", "query": "BIGINT", "sql": "VARCHAR"}
 class Published:
     """One query of a released round, as noisegate.release tells it.
 
-    asked, error: the half-width of a count that was asked for, and the largest that an answer has now; None where it
-        is relative, or depends on the answer.
+    asked, error: the half-width that was asked for, and that there is now, of the count or sum for which that is most
+        of what was asked; None where it depends on the answer.
     rho_alone: what the query would have cost by itself; paid: what its analyst pays for the whole round.
     gain: how much better the analyst fares than alone: what their queries alone would cost over what is paid, or in a
         round with a given rho the error alone over the error now. None if they pay nothing.
@@ -343,10 +343,10 @@ def rows_of(found: Settled) -> list[Row]:
     """Return one row for each query of a round."""
     rows: list[Row] = []
     for i, query in enumerate(found.queries):
-        entry, error = query.entry, found.together.errors[i]
+        entry = query.entry
         paid, gain = found.deal.paid[entry.analyst], found.deal.gains.get(entry.analyst)
-        told = (None if error is None else float(error), found.alone_rho[i], float(paid), gain)
-        rows.append((entry.number, entry.analyst, entry.sql, None if entry.wish.relative else entry.wish.error, *told))
+        errors = found.together.asked[i], found.together.errors[i]
+        rows.append((entry.number, entry.analyst, entry.sql, *errors, found.alone_rho[i], float(paid), gain))
     return rows
 
 
@@ -460,7 +460,8 @@ def lines_of(found: Settled) -> list[str]:
         lines.append(line("how good", within))
     if plan.tasks and deal.rho is None:
         ratio = float(found.each_alone / plan.rho)
-        lines.append(line("one by one", f"ρ {float(found.each_alone):.3g}, {ratio:.3g} times as much"))
+        times = f", {ratio:.3g} times as much" if ratio > 1.005 else ""
+        lines.append(line("one by one", f"ρ {float(found.each_alone):.3g}{times}"))
     for name, paid in deal.paid.items() if len(deal.paid) > 1 else ():
         gain = deal.gains.get(name)
         lines.append(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import datetime as dt
 import itertools
+import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ from planner.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, Unsuppo
 from planner.sandbox import CLOCKS, function_name, span
 
 DIALECT = "postgres"
+
+logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings hold what analysts wrote
 
 MAX_TOKENS = 10_000
 """Longest statement, in words, numbers and signs: what is longer takes too long to plan."""

@@ -98,13 +98,15 @@ class Together:
     """A plan for several queries: what is released, and what that means for each of them.
 
     bound: no way to meet the targets charges the dearest cell less, in rho; None if nobody has shown that.
-    errors: the largest half-width of a count or sum of each query; None where it depends on the answer.
+    asked, errors: of each query, the half-width that was asked for and the one that there will be, of the count or sum
+        for which that is most of what was asked; None where it depends on the answer.
     savings: about which part of the cost would be saved if the error of each query were 10 % larger.
     """
 
     tasks: tuple[Payable, ...]
     populations: Mapping[str, str]  # by table
     bound: float | None
+    asked: tuple[float | None, ...]
     errors: tuple[float | None, ...]
     savings: tuple[float, ...]
     releases: tuple[int, ...]
@@ -295,8 +297,10 @@ class _Joining:
         savings = tuple(float(part) for part in self.savings / rho) if rho else (0.0,) * len(self.queries)
         bounds = list(self.bounds.values())
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
-        errors = tuple(self._error(i) for i in range(len(self.queries)))
-        return Together(tuple(self.tasks.values()), populations, bound, errors, savings, tuple(sorted(self.releases)))
+        asked, errors = zip(*(self._error(i) for i in range(len(self.queries))), strict=True)
+        return Together(
+            tuple(self.tasks.values()), populations, bound, asked, errors, savings, tuple(sorted(self.releases))
+        )
 
     def _table(self, table: str) -> None:
         self.bounds[table] = 0.0
@@ -485,15 +489,21 @@ class _Joining:
 
     # Afterwards.
 
-    def _error(self, index: int) -> float | None:
-        """Return the largest half-width that a query's counts and sums will have."""
-        found: list[float] = []
+    def _error(self, index: int) -> tuple[float, float] | tuple[None, None]:
+        """Return the half-width asked for, and that there will be, of what is worst off among counts and sums."""
+        settings = self.queries[index].settings
+        planner = self.shop.planner(settings)
+        found: list[tuple[float, float]] = []
         for planned in self.plans[index].parts:
             after = replace(planned, tasks=tuple(self._after(task) for task in planned.tasks))
-            numbers = range(len(planned.measured.aggregates))
-            errors = [aggregate_error(after, number, self.settings[index]) for number in numbers]
-            found += [error for error in errors if error is not None]
-        return max(found, default=None)
+            for number, aggregate in enumerate(planned.measured.aggregates):
+                error = aggregate_error(after, number, settings)
+                if error is not None:
+                    target = planner.error(planned.measured.table.name)
+                    if aggregate.kind == "sum":
+                        target = max(_sum_target(planner, task, number, target) for task in planned.tasks)
+                    found.append((target, error))
+        return max(found, key=lambda pair: pair[1] / pair[0], default=(None, None))
 
     def _after(self, task: Task) -> Task:
         """Return a task as it will be, once all is released."""
@@ -503,6 +513,14 @@ class _Joining:
         if isinstance(task, LinearTask) and task.recall is not None:
             return replace(task, recall=self._known(task.question), cost=None)
         return task
+
+
+def _sum_target(planner: Planner, task: Task, number: int, error: float) -> float:
+    """Return the half-width that a sum should have, if one of a count should have this one."""
+    if not isinstance(task, LinearTask):
+        return error
+    part = next(recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number)
+    return planner.settings.z * float(np.sqrt(planner.targets(task.question, error)[part]))
 
 
 def _rows(chart: Chart, question: Question) -> Floats:

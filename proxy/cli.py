@@ -679,7 +679,8 @@ def run_fidelity(arguments: Arguments) -> int:
         found = fidelity(session, arguments.table, epsilon=arguments.epsilon, tau=arguments.tau, on_step=waiting.count)
     target.write_text(page(found), encoding="utf-8")
     cost = f"cost rho {float(found.cost):.4g}" if found.cost else "free"
-    _say(f"{target}: {found.holds} of {found.decided} decisions hold; {len(found.findings)} queries, {cost}")
+    left_out = f", {found.refused} not asked" if found.refused else ""
+    _say(f"{target}: {found.holds} of {found.decided} decisions hold; {len(found.findings)} queries{left_out}, {cost}")
     return 0
 
 

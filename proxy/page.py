@@ -69,6 +69,7 @@ def _tiles(found: Fidelity) -> str:
         ("hold", _number(found.holds), "answers hold"),
         ("off", _number(off), "answers do not"),
         ("", _number(len(found.findings)), "queries"),
+        *([("off", _number(found.refused), "queries not asked")] if found.refused else []),
         ("", f"{found.epsilon:g}", "ε for everyone, in all"),
         ("", f"{float(found.cost):.2g}", "ρ charged"),
     ]

@@ -559,3 +559,20 @@ def test_weights_are_short_numbers(opened: Open, weight: str) -> None:
     enlist(gate.session("ann"), BY_REGION, 20)
     with pytest.raises(BadValue, match="weights must be positive numbers"):
         release(gate.session("ann"), f", weights => 'ann = {weight}'")
+
+
+@pytest.mark.parametrize(
+    ("sql", "rest", "asked"),
+    [
+        ("SELECT sum(income) AS s FROM people", "sum_error => 900", 900.0),
+        ("SELECT count(*) AS n, sum(income) AS s FROM people", "error => 30", 30.0),
+        ("SELECT sum(income) AS s FROM people", "error => 30", 300.0),
+    ],
+)
+def test_what_was_asked_and_what_there_is_are_in_the_same_unit(opened: Open, sql: str, rest: str, asked: float) -> None:
+    session = opened().session("ann")
+    session.execute(f"SELECT noisegate.enlist('q3', $${sql}$$, {rest})")
+    (row,) = release(session).rows
+    told = dict(zip(rounds.RELEASED, row, strict=True))
+    assert told["asked"] == pytest.approx(asked) or told["asked"] == pytest.approx(10 * asked)
+    assert 0.5 * told["asked"] < told["error"] <= told["asked"] * (1 + 1e-9)

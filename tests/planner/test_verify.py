@@ -548,7 +548,7 @@ def test_another_tau_epsilon_or_decider_is_another_decision(session: Session, re
     question = "SELECT count(*) FROM copy WHERE age < 30"
     session.execute(call(question, "tau => 20, epsilon => 0.05"))
     assert session.execute(call(question, rest)).cost > 0
-    assert session.execute(call(question, "tau => 20, epsilon => 0.05, delta => 0.2")).cost == 0
+    assert session.execute(call(question, "tau => 20, epsilon => 0.05")).cost == 0
 
 
 def test_other_data_are_another_decision_and_a_changed_source_is_refused(gate: Gate) -> None:
