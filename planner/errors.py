@@ -148,9 +148,9 @@ class WrongColumns(SourceFailed):
         columns: what is wrong with each of them.
     """
 
-    def __init__(self, message: str, *, columns: Mapping[str, str], hint: str | None = None) -> None:
+    def __init__(self, message: str, *, columns: Mapping[str, str] | None = None, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
-        self.columns = columns
+        self.columns = columns or {}
 
 
 class LedgerFailed(Refusal):
