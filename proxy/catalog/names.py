@@ -112,9 +112,6 @@ class Directory:
     def relation_named(self, text: str) -> int | None:
         return self._find(text, {(r.namespace, r.name): r.oid for r in self.relations.values()})
 
-    def type_named(self, text: str) -> int | None:
-        return find_type(self, text)
-
     def _find(self, text: str, known: dict[tuple[int, str], int]) -> int | None:
         parts = split_name(text)
         if len(parts) == 1:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from proxy.wire.messages import counted, framed, int16, int32, text, value
+from proxy.wire.messages import counted, framed, int16, int32, text
 from proxy.wire.values import Format
 
 
@@ -130,10 +130,6 @@ def row_description(fields: Iterable[Field]) -> bytes:
         for field in fields
     ]
     return framed(b"T", counted(parts))
-
-
-def data_row(cells: Sequence[bytes | None]) -> bytes:
-    return framed(b"D", counted([value(cell) for cell in cells]))
 
 
 def complete(tag: str) -> bytes:
