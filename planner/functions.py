@@ -7,10 +7,13 @@ statement is executed. Describe does neither.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlglot import exp
@@ -106,6 +109,7 @@ class Planned:
     releases: tuple[int, ...]
     run: Callable[[str, Step], Told]
     keeps: bool = False  # whether it stores something for whoever calls it: then the same call is never answered for it
+    details: Mapping[str, Any] = field(default_factory=dict)  # what EXPLAIN (FORMAT JSON) tells besides
 
 
 @dataclass(frozen=True)
@@ -344,20 +348,28 @@ def number(arguments: Arguments, name: str, *, low: float, high: float, example:
 
 
 def written(name: str, *positional: object, **named: object) -> str:
-    """Return the SELECT that calls a function with Python values; a named one that is None is left out.
+    """Return the SELECT that calls a function with Python values; one that is None is left out.
 
     >>> written("choose", ["SELECT 1", "it's"], snr=20, rule=None)
-    "SELECT * FROM noisegate.choose(ARRAY['SELECT 1', 'it''s'], snr => 20)"
+    "SELECT * FROM noisegate.choose(ARRAY['SELECT 1', 'it''s'], snr => 20.0)"
     """
-    shown = [_literal(value) for value in positional]
-    shown += [f"{key} => {exp.convert(value).sql('postgres')}" for key, value in named.items() if value is not None]
+    shown = [_literal("an argument", value) for value in positional]
+    shown += [f"{key} => {_literal(key, value)}" for key, value in named.items() if value is not None]
     return f"SELECT * FROM {SCHEMA}.{name}({', '.join(shown)})"
 
 
-def _literal(value: object) -> str:
+def _literal(name: str, value: object) -> str:
     """Return the SQL of a value; a text with quotes letter by letter, so that places in it are places in the SQL."""
-    plain = isinstance(value, str) and "'" in value and "$" not in value
-    return f"$${value}$$" if plain else exp.convert(value).sql("postgres")
+    match value:
+        case str() if "'" in value and "$" not in value:
+            return f"$${value}$$"
+        case str() | bool():
+            return exp.convert(value).sql("postgres")
+        case Real() | Decimal() if math.isfinite(value):
+            return repr(float(value))
+        case list() | tuple() if all(isinstance(item, str) for item in value):
+            return exp.convert(list(value)).sql("postgres")
+    raise WrongType(f"{name} can't be {value!r:.60}", hint="use a text, a finite number, or true or false")
 
 
 # --- its price ---------------------------------------------------------------------------------------------
@@ -395,6 +407,10 @@ class Priced(Explanation):
     @cached_property
     def ways(self) -> dict[str, float]:
         return {}
+
+    def as_json(self) -> dict[str, Any]:
+        assert self.planned is not None
+        return super().as_json() | dict(self.planned.details)
 
     @cached_property
     def lines(self) -> tuple[str, ...]:

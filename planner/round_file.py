@@ -155,9 +155,8 @@ def release(session: Session, found: RoundFile, queries: Sequence[Asked], *, on_
 
 def _call(found: RoundFile) -> str:
     terms = found.terms
-    listed = ", ".join(f"{name} = {float(weight):f}" for name, weight in (terms.weights or {}).items())
-    rho = None if terms.rho is None else float(terms.rho)
-    return written("release", found.round, mechanism=terms.mechanism, rho=rho, weights=listed or None)
+    weights = None if terms.weights is None else rounds.listed(terms.weights)
+    return written("release", found.round, mechanism=terms.mechanism, rho=terms.rho, weights=weights)
 
 
 def _with_enlisted(gate: Gate, queries: Sequence[Asked]) -> list[Asked]:

@@ -16,13 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from planner import bodies, enlisted, explain, paying, statement
 from planner.accounts import Release
 from planner.costs import Cost, constant
 from planner.enlisted import Enlisted, Wish
-from planner.errors import BadValue, Forbidden, Refusal, Unsupported
+from planner.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
 from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
 from planner.measure import Meter
 from planner.paying import MECHANISMS, Deal
@@ -101,7 +102,11 @@ class Publication:
 def _name(argument: Constant) -> str:
     name = str(argument.value)
     if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise BadValue("a round needs a name of printable characters", hint="for example: 'q3'", span=argument.span)
+        raise BadValue(
+            f"the name of a round has 1 to {LONGEST_NAME} printable characters",
+            hint="for example: 'q3'",
+            span=argument.span,
+        )
     return name
 
 
@@ -250,6 +255,17 @@ def _weights(argument: Constant) -> dict[str, Fraction]:
             )
         found[match[1]] = Fraction(match[2])
     return found
+
+
+def listed(weights: object) -> str:
+    """Return the text that lists weights.
+
+    >>> listed({"ann": 2, "bob": 0.5})
+    'ann = 2.000000000, bob = 0.500000000'
+    """
+    if not isinstance(weights, Mapping) or not all(isinstance(weight, Real) for weight in weights.values()):
+        raise WrongType("weights must be a mapping from analysts to numbers", hint='for example: {"ann": 2, "bob": 1}')
+    return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -414,6 +430,7 @@ def planned(session: Session, round_: str, queries: Sequence[Asked], terms: Term
         found.together.releases,
         lambda sql, step: carry_out(session, found, sql, step),
         keeps=True,
+        details={"round": details_of(found)},
     )
 
 
@@ -440,7 +457,7 @@ def lines_of(found: Settled) -> list[str]:
     line, deal, plan = explain.line, found.deal, found.together
     counts = (
         explain.number(len(deal.paid), "analyst"),
-        f"{len(found.queries):,} {'query' if len(found.queries) == 1 else 'queries'}",
+        _queries(len(found.queries)),
         explain.number(sum(query.answers for query in found.queries), "answer"),
     )
     lines = [f"Round {found.round}: {', '.join(counts)}; {deal.mechanism.replace('_', ' ')}"]
@@ -470,6 +487,35 @@ def lines_of(found: Settled) -> list[str]:
     return [*lines, *(_sensitivities(found) if deal.rho is None else [])]
 
 
+def details_of(found: Settled) -> dict[str, Any]:
+    """Return the same for programs, in full: of each analyst what they pay and gain, of each query what it changes.
+
+    `saves` and `costs` are the parts of the cost that 10 % more error of a query saves, and 10 % less adds.
+    """
+    deal, plan = found.deal, found.together
+    queries = []
+    for i, row in enumerate(rows_of(found)):
+        told = dict(zip(RELEASED, row, strict=True))
+        told = {name: told[name] for name in ("query", "analyst", "sql", "asked", "error", "rho_alone")}
+        queries.append(told | ({} if deal.rho is not None else {"saves": plan.savings[i], "costs": _dearer(plan, i)}))
+    return {
+        "name": found.round,
+        "mechanism": deal.mechanism,
+        "bound": plan.bound if deal.rho is None else None,
+        "scale": deal.scale,
+        "one_by_one": float(found.each_alone),
+        "analysts": [
+            {"analyst": name, "paid": float(paid), "gain": deal.gains.get(name)} for name, paid in deal.paid.items()
+        ],
+        "queries": queries,
+    }
+
+
+def _dearer(plan: Together, query: int) -> float:
+    """Return which part of the cost 10 % less error adds: to first order, as the price of the target says."""
+    return plan.savings[query] * (0.9**-2 - 1) / (1 - 1.1**-2)
+
+
 def _sensitivities(found: Settled) -> list[str]:
     """Return what 10 % more or less error would change, for the queries for which that is most."""
     savings = found.together.savings
@@ -480,15 +526,17 @@ def _sensitivities(found: Settled) -> list[str]:
         if savings[i] < 5e-4:
             continue
         more, less = entry.wish.scaled(1.1).text, entry.wish.scaled(0.9).text
-        saved, dearer = _percent(savings[i]), _percent(savings[i] * (0.9**-2 - 1) / (1 - 1.1**-2))
+        saved, dearer = _percent(savings[i]), _percent(_dearer(found.together, i))
         text = f"± {entry.wish.text} by {entry.analyst}: ± {more} saves {saved}, ± {less} costs {dearer} more"
         lines.append(explain.line(found.queries[i].label[:14], text))
     rest = len(savings) - len(lines)
     if lines and rest:
-        lines.append(
-            explain.line("others", f"{explain.number(rest, 'query').replace('querys', 'queries')} that matter less")
-        )
+        lines.append(explain.line("others", f"{_queries(rest)}, of which none changes it as much"))
     return lines
+
+
+def _queries(count: int) -> str:
+    return f"{count:,} {'query' if count == 1 else 'queries'}"
 
 
 def _percent(part: float) -> str:

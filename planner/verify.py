@@ -111,12 +111,11 @@ def _wish(arguments: Arguments) -> Wish:
     epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
-    name = arguments["decider"].value or AUTO
     return Wish(
         tau,
         relative,
         Fraction(epsilon).limit_denominator(10**12),
-        name,
+        _decider(arguments["decider"]),
         DELTA if delta is None else delta,
         bool(arguments["explain"].value),
     )
@@ -129,7 +128,7 @@ def _tau(found: Constant) -> tuple[Fraction, bool]:
     tau = Fraction(number) / (100 if relative else 1) if SHORT_NUMBER.fullmatch(number) else Fraction(0)
     if not 0 < tau < 10**30:
         raise BadValue(
-            f"tau must be a positive number, or a percentage of the synthetic answer, got {text}",
+            f"tau must be a positive number below 1e30, or a percentage of the synthetic answer, got {text:.60}",
             hint="for example: tau => 100, or tau => '5%'",
             span=found.span,
         )
@@ -145,7 +144,7 @@ def plan(session: Session, arguments: Arguments) -> Planned:
     """Return what a verification would release, and what that costs; read nothing protected."""
     gate, wish = session.gate, _wish(arguments)
     about = subject(gate, arguments["sql"], taken=COLUMNS)
-    _check_decider(about, arguments["decider"])
+    _check_decider(about, wish.decider, arguments["decider"])
     claimed, table, as_of = each.claimed(about, wish), about.original, session.settings.as_of
     if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
         raise BadValue(
@@ -187,12 +186,20 @@ def plan(session: Session, arguments: Arguments) -> Planned:
     )
 
 
-def _check_decider(about: Subject, named: Constant) -> None:
-    """Refuse a decider that there is not, or that does not fit the aggregate."""
-    name = named.value or AUTO
+def _decider(named: Constant) -> str:
+    """Return the name of a decider, in whichever case it was written; refuse one that there is not."""
+    names = {name.lower(): name for name in (AUTO, *DECIDERS)}
+    found = names.get(str(named.value or AUTO).lower())
+    if found is None:
+        raise BadValue(
+            f"there is no decider {named.value:.60}", hint=f"there are: {', '.join(names.values())}", span=named.span
+        )
+    return found
+
+
+def _check_decider(about: Subject, name: str, named: Constant) -> None:
+    """Refuse a decider that does not fit the aggregate."""
     fitting = [each for each, kind in DECIDERS.items() if kind == about.asked.kind]
-    if name != AUTO and name not in DECIDERS:
-        raise BadValue(f"there is no decider {name}", hint=f"there are: {AUTO}, {', '.join(DECIDERS)}", span=named.span)
     signed = name == "SVT_sum" and isinstance(about.asked, Summed) and about.asked.bounds[0] < 0 < about.asked.bounds[1]
     if name != AUTO and (name not in fitting or signed):
         what = "sums of values of both signs" if signed else f"a {about.asked.kind}"

@@ -59,10 +59,11 @@ def read(text: str) -> list[Asked]:
     return found
 
 
-def shown(result: Result) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a verification that a table for people has."""
+def shown(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows of decisions that a table for people has; what no row tells is left out."""
     names = [column.name for column in result.columns]
-    kept = [i for i, name in enumerate(names) if name not in COLUMNS or name in SHOWN]
+    hidden = {without, *COLUMNS} - {*SHOWN}
+    kept = [i for i, name in enumerate(names) if name not in hidden and any(row[i] is not None for row in result.rows)]
     return [names[i] for i in kept], [tuple(row[i] for i in kept) for row in result.rows]
 
 

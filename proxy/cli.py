@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from fractions import Fraction
 from importlib import metadata
@@ -594,8 +594,7 @@ def run_verify(arguments: Arguments) -> int:
     if arguments.format != "table":
         _print(result, arguments, intervals=False)
     else:
-        names, rows = batch.shown(result)
-        _print_decisions(names, rows)
+        _print_decisions(result)
         why = [column.name for column in result.columns].index("why")
         print_lines(_stdout(), dict.fromkeys(str(row[why]) for row in result.rows))
     told = "nothing was spent" if arguments.explain else _outcome(result)
@@ -649,9 +648,7 @@ def _verify_file(arguments: Arguments) -> int:
     if arguments.format != "table":
         _print(result, arguments, intervals=False)
     else:
-        shown = ["query", "group", *batch.SHOWN, "error"]
-        places = [[column.name for column in result.columns].index(name) for name in shown]
-        _print_decisions(shown, [tuple(row[i] for i in places) for row in result.rows])
+        _print_decisions(result, without="sql")
     refused = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     failed = f", {len(refused)} refused" if refused else ""
     cost = f"cost rho {float(result.cost):.4g} in all" if result.cost else "free"
@@ -661,7 +658,8 @@ def _verify_file(arguments: Arguments) -> int:
     return REFUSED if refused else 0
 
 
-def _print_decisions(names: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def _print_decisions(result: Result, *, without: str = "") -> None:
+    names, rows = batch.shown(result, without=without)
     texts = [[value_text(value) for value in row] for row in rows]
     right = [
         any(isinstance(row[i], int | float) and not isinstance(row[i], bool) for row in rows) for i in range(len(names))

@@ -225,11 +225,7 @@ class Connection:
             rho: the cost of each analysis; None for what the session's settings give a plain SELECT.
             rule: "nested" or "general"; None for nested where each analysis follows from the next finer one.
         """
-        if isinstance(sqls, str) or not all(isinstance(sql, str) for sql in sqls):
-            raise ProgrammingError("analyses must be a list of texts", sqlstate="42804")
-        spend = None if rho is None else float(rho)
-        sql = written("choose", list(sqls), snr=snr, fraction=fraction, rho=spend, rule=rule)
-        result = self._ask(lambda session: session.execute(sql), sql)
+        result = self._call("choose", sqls, snr=snr, fraction=fraction, rho=rho, rule=rule)
         return choose.Choice.of(result.rows, result.cost)
 
     def verify(
@@ -254,13 +250,7 @@ class Connection:
             delta: the error at which `effective_tau` is told.
             explain: tell everything but the decision, and spend nothing.
         """
-        if not isinstance(sql, str):
-            raise ProgrammingError(f"SQL must be text, got {type(sql).__name__}", sqlstate="42601")
-        amount = tau if isinstance(tau, str) else float(tau)
-        text = written(
-            "verify", sql, tau=amount, epsilon=float(epsilon), decider=decider, delta=float(delta), explain=explain
-        )
-        result = self._ask(lambda session: session.execute(text), text)
+        result = self._call("verify", sql, tau=tau, epsilon=epsilon, decider=decider, delta=delta, explain=explain)
         return verify.Verification.of([column.name for column in result.columns], result.rows, result.cost)
 
     def enlist(
@@ -284,13 +274,11 @@ class Connection:
             confidence: of the intervals whose half-widths these are; None for the session's.
         """
         wanted = {"error": error, "importance": importance, "sum_error": sum_error, "confidence": confidence}
-        call = written("enlist", name, sql, **wanted)
-        return int(self._ask(lambda session: session.execute(call), call).rows[0][1])
+        return int(self._call("enlist", name, sql, **wanted).rows[0][1])
 
     def withdraw(self, name: str, query: int | None = None) -> list[int]:
         """Take one of the queries that you enlisted out of a round, or all of them; return their numbers."""
-        call = written("withdraw", name, query=query)
-        return [int(row[1]) for row in self._ask(lambda session: session.execute(call), call).rows]
+        return [int(row[1]) for row in self._call("withdraw", name, query=query).rows]
 
     def release(
         self,
@@ -310,10 +298,9 @@ class Connection:
             rho: what to spend, with the least common factor on all errors; None to meet every target.
             weights: of the analysts who take part; None for their shares of the budget.
         """
-        listed = None if weights is None else ", ".join(f"{who} = {weight:f}" for who, weight in weights.items())
-        spend = None if rho is None else float(rho)
-        call = written("release", name, mechanism=mechanism, rho=spend, weights=listed)
-        result = self._ask(lambda session: session.execute(call), call)
+        with translated():
+            listed = None if weights is None else rounds.listed(weights)
+        result = self._call("release", name, mechanism=mechanism, rho=rho, weights=listed)
         return rounds.Publication.of(result.rows, result.cost)
 
     def commit(self) -> None:
@@ -347,6 +334,12 @@ class Connection:
             raise InterfaceError("the connection is closed", sqlstate="08003")
         if self._process != os.getpid():
             raise InterfaceError("the connection belongs to another process; connect again", sqlstate="08003")
+
+    def _call(self, function: str, *positional: object, **named: object) -> Result:
+        """Return what a function of the schema noisegate gives back."""
+        with translated():
+            sql = written(function, *positional, **named)
+        return self._ask(lambda session: session.execute(sql), sql)
 
     def _ask(self, question: Callable[[Session], T], sql: str) -> T:
         """Return what the session answers, while no other thread asks it."""

@@ -41,7 +41,9 @@ class Signs:
 
 SIGNS = Signs()
 ASCII = Signs(plus_minus="+/-", infinity="inf", to="to")
-SPELT_OUT = str.maketrans({"±": "+/-", "∞": "inf", "…": "...", "→": "->", "ρ": "rho", "ε": "epsilon", "δ": "delta"})
+SPELT_OUT = str.maketrans(
+    {"±": "+/-", "∞": "inf", "…": "...", "→": "->", "×": "x", "ρ": "rho", "ε": "epsilon", "δ": "delta"}
+)
 
 
 def is_plain(console: Console) -> bool:

@@ -126,6 +126,11 @@ def test_a_file_is_verified_to_its_end_with_a_report(folder: Path, capsys: pytes
     code, out, _ = run(folder, capsys, "verify", "--file", str(file), "--tau", "5%", "--epsilon", "0.05")
     assert code == 1
     assert "sex = Female" in out
+    file.write_text(f"-- decider: lm_COUNT\n{YOUNG}", encoding="utf-8")
+    code, out, _ = run(folder, capsys, "verify", "--file", str(file), "--tau", "5%", "--epsilon", "0.06")
+    head, _, row = out.splitlines()
+    assert [name.strip() for name in head.split("|")] == ["query", *batch.SHOWN]  # no group, no error
+    assert row.split("|")[2].strip() == "LM_count"
 
 
 def test_a_file_needs_queries_and_values_for_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
