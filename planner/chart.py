@@ -289,6 +289,11 @@ def coarsened(axis: Axis, other: Axis | None) -> Axis | None:
     return _numbered(axis, label[axis.atoms].astype(np.int64)) if count > 1 else None
 
 
+def merged_atoms(axis: Axis, labels: Ints) -> Axis:
+    """Return an axis whose atoms with equal labels are one; labels are numbered from zero, in any order."""
+    return _numbered(axis, labels[axis.atoms].astype(np.int64))
+
+
 def _numbered(axis: Axis, labels: Ints) -> Axis:
     """Return a column's axis with one atom for each label of its cells."""
     _, first, atoms = np.unique(labels, return_index=True, return_inverse=True)

@@ -130,6 +130,19 @@ def constant(units: int) -> Cost:
     return Cost((), (), np.array(units))
 
 
+EVEN_BITS = 24
+
+
+def evened(cost: Cost) -> Cost:
+    """Return the cost rounded up to 24 significant bits of its highest value: cells that pay alike pay the same.
+
+    Rows that treat cells alike do so up to the rounding of their entries; without this a cost would depend on columns
+    that do not matter.
+    """
+    shift = max(cost.highest.bit_length() - EVEN_BITS, 0)
+    return simplified(replace(cost, values=-(-cost.values >> shift) << shift))
+
+
 def simplified(cost: Cost) -> Cost:
     """Return the same function with sorted columns, the fewest atoms, and no column that does not matter.
 

@@ -226,11 +226,10 @@ class Planner:
         for slack in (1 - 1e-6, 1 - 1e-3):
             aims = np.where(now <= wanted * (1 + 1e-9), np.maximum(now, wanted), wanted * slack)
             try:
-                rows = recall.missing(aims)
-            except ValueError:  # far beyond what floating point can tell apart
+                made, measurement = recall.chart.released(recall.missing(aims))
+                cost = linear.cost(made, measurement, rows_per_unit=rows_per_unit)
+            except (ValueError, TooLarge):  # far beyond what floating point can tell apart
                 return direct
-            made, measurement = recall.chart.released(rows)
-            cost = linear.cost(made, measurement, rows_per_unit=rows_per_unit)
             ways = {**direct.looked_at, "join": float(rho_of(cost.highest))}
             joined = replace(direct, made=made, measurement=measurement, cost=cost, path="join", looked_at=ways)
             if _met(joined, targets):

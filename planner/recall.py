@@ -79,7 +79,7 @@ class Recall:
 
 
 @dataclass(frozen=True, eq=False)
-class _Found:
+class Found:
     """Releases, with the axes and features that are fine enough for all of them."""
 
     evidence: tuple[Evidence, ...] = ()
@@ -88,10 +88,10 @@ class _Found:
     told: tuple[Told, ...] = ()  # about whole marginals: brought to any chart, however coarse
     plain: tuple[Told, ...] = ()  # the same of those among the evidence that are whole marginals
 
-    def plus(self, more: Sequence[Evidence], *, told: Sequence[Told] = (), plain: Sequence[Told] = ()) -> _Found:
+    def plus(self, more: Sequence[Evidence], *, told: Sequence[Told] = (), plain: Sequence[Told] = ()) -> Found:
         features = self.features.union(*(e.features for e in more))
-        evidence, axes = (*self.evidence, *more), _axes(more, self.axes)
-        return _Found(evidence, axes, features, (*self.told, *told), (*self.plain, *plain))
+        evidence, axes = (*self.evidence, *more), finest_axes(more, self.axes)
+        return Found(evidence, axes, features, (*self.told, *told), (*self.plain, *plain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +108,7 @@ class History:
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self._table, self._ledger = table, ledger
-        self._found: dict[int, _Found] = {}
+        self._found: dict[int, Found] = {}
         self._last = 0
         self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
         self._used: OrderedDict[str, tuple[Axes, tuple[Feature, ...]]] = OrderedDict()
@@ -131,7 +131,7 @@ class History:
         found = self.found(version)
         if as_of is not None:
             told = tuple(t for t in found.told if t.id <= as_of)
-            found = _Found(told=told).plus([e for e in found.evidence if e.id <= as_of])
+            found = Found(told=told).plus([e for e in found.evidence if e.id <= as_of])
         if pending is not None:
             found = replace(found.plus(pending[0]), told=(*found.told, *pending[1]))
         chosen = _chosen(question, found, None if as_of is not None else self._used.get(question.digest))
@@ -141,7 +141,7 @@ class History:
         if now:
             self._remember(question.digest, chosen)
         chart = _chart(self._table, *chosen)
-        brought = _brought(found, *chosen)
+        brought = bring(found, *chosen)
         # What was folded for some axes tells less than it could tell on others.
         folded_on = () if brought is found else tuple((axis.key, axis.atoms.tobytes()) for axis in chart.workspace.axes)
         base = self._base(brought, chart.features, key=(version, folded_on) if now else None)
@@ -157,7 +157,7 @@ class History:
             while len(self._used) > KEPT_CHOICES:
                 self._used.popitem(last=False)
 
-    def found(self, version: int) -> _Found:
+    def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
             new: defaultdict[int, tuple[list[Evidence], list[Told], list[Told]]] = defaultdict(lambda: ([], [], []))
@@ -173,9 +173,9 @@ class History:
                     if (whole := symmetric.told(linear)) is not None:
                         plain.append(whole)
             for at, (brought, told, plain) in new.items():
-                self._found[at] = self._found.get(at, _Found()).plus(brought, told=told, plain=plain)
+                self._found[at] = self._found.get(at, Found()).plus(brought, told=told, plain=plain)
             self._last = releases[-1].id if releases else self._last
-            return self._found.get(version, _Found())
+            return self._found.get(version, Found())
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
@@ -193,7 +193,7 @@ class History:
         found = self.found(version)
         return len(found.plain) == len(found.evidence)
 
-    def _base(self, brought: _Found, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
+    def _base(self, brought: Found, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
 
         What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
@@ -250,7 +250,7 @@ def _chart(table: Table, axes: Axes, features: tuple[Feature, ...]) -> Chart:
 # --- what is brought ---------------------------------------------------------------------------------------
 
 
-def _axes(brought: Iterable[Evidence | Question], axes: Axes) -> dict[str, Axis]:
+def finest_axes(brought: Iterable[Evidence | Question | Told], axes: Axes) -> dict[str, Axis]:
     """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
     found = dict(axes)
     for one in brought:
@@ -260,33 +260,34 @@ def _axes(brought: Iterable[Evidence | Question], axes: Axes) -> dict[str, Axis]
 
 
 def _size(axes: Axes, features: Collection[Feature]) -> int:
-    ended = sum(not _single(axes.get(column)) for column, _ in features)
+    ended = sum(not is_single(axes.get(column)) for column, _ in features)
     return math.prod(axis.size for axis in axes.values()) << ended
 
 
-def _single(axis: Axis | None) -> bool:
+def is_single(axis: Axis | None) -> bool:
     """Return whether every atom of an axis is a single value."""
     return axis is not None and not axis.presence and axis.size == len(axis.atoms)
 
 
 def _chosen(
-    question: Question, found: _Found, before: tuple[Axes, tuple[Feature, ...]] | None
+    question: Question, found: Found, before: tuple[Axes, tuple[Feature, ...]] | None
 ) -> tuple[Axes, tuple[Feature, ...]] | None:
     """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
 
     Otherwise those it was answered on before, or its own; and then what most releases would lose without it, while
     it fits. None if the question alone is too large.
     """
-    finest, own = _axes([question], found.axes), set(question.features)
+    finest, own = finest_axes([question], found.axes), set(question.features)
     if _size(finest, own | found.features) <= MAX_POINTS:
         return finest, tuple(sorted(own | found.features))
     # What was released for this very question was on a chart that told enough: it goes on telling that.
     released = [e for e in found.evidence if e.question == question.digest or question.digest in e.also]
     starts = [
-        (_axes([question, *kept], {}), own.union(*(e.features for e in kept))) for kept in (released, released[-1:], [])
+        (finest_axes([question, *kept], {}), own.union(*(e.features for e in kept)))
+        for kept in (released, released[-1:], [])
     ]
     if before is not None:
-        both = _axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
+        both = finest_axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
         # A round may have been released for it since: then a chart without that would tell it less.
         late = any(question.digest in e.also and not _covers(before, e) for e in released)
         starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
@@ -300,7 +301,7 @@ def _chosen(
         more = own if isinstance(extra, str) else own | {extra}
         if _size(wider, more) <= MAX_POINTS:
             axes, own = wider, more
-    own |= {feature for feature in found.features if _single(axes.get(feature[0]))}
+    own |= {feature for feature in found.features if is_single(axes.get(feature[0]))}
     return axes, tuple(sorted(own))
 
 
@@ -328,9 +329,9 @@ def _lost(found: Sequence[Evidence], axes: Axes, features: Collection[Feature]) 
     return lost
 
 
-def _brought(found: _Found, axes: Axes, features: tuple[Feature, ...]) -> _Found:
+def bring(found: Found, axes: Axes, features: tuple[Feature, ...]) -> Found:
     """Return what the releases tell on some axes and features."""
     if found.features <= set(features) and all(coarsened(a, axes.get(name)) is a for name, a in found.axes.items()):
         return found
     usable = (e for e in found.evidence if set(e.features) <= set(features))
-    return _Found().plus([part for e in usable if (part := folded(e, axes)) is not None])
+    return Found().plus([part for e in usable if (part := folded(e, axes)) is not None])

@@ -18,10 +18,12 @@ from mechanisms import helmert, sharing
 from mechanisms.even import even_join
 from mechanisms.join import Join
 from mechanisms.known import Known
+from mechanisms.orbits import Plan as Least
+from mechanisms.symmetry import Key, Piece
 from planner import bodies, linear, marginal, symmetric
 from planner.accounts import Charge
-from planner.chart import Chart, Evidence, made_evidence, shareable
-from planner.costs import dearest, rho_of, to_units_down
+from planner.chart import MAX_POINTS, Chart, Evidence, made_evidence, shareable
+from planner.costs import dearest, evened, rho_of, to_units_down
 from planner.enlisted import Enlisted
 from planner.errors import TooLarge
 from planner.explain import aggregate_error
@@ -30,6 +32,7 @@ from planner.linear import Question
 from planner.marginal import MarginalTask
 from planner.measure import Meter
 from planner.measured import Compiled
+from planner.meeting import MAX_ENTRIES, Meeting, met, owners
 from planner.plan import Plan, Planner, Prepared
 from planner.policy import Table
 from planner.recall import Recall
@@ -170,7 +173,7 @@ class Workshop:
 
         If planning each query by itself is cheaper, it is that.
         """
-        found = _Joining(self, queries, scale, solve or even_join).plan()
+        found = _Joining(self, queries, scale, solve).plan()
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
             prices = [float(total(self.alone_charges(query))) for query in queries]
@@ -214,13 +217,13 @@ class Workshop:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
         """
-        found = _Joining(self, queries, 1.0, even_join)
+        found = _Joining(self, queries, 1.0, None)
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
     def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
-        found = _Joining(self, queries, 1.0, even_join)
+        found = _Joining(self, queries, 1.0, None)
         found.tasks = {task.key: task for task in tasks}
         return found.result()
 
@@ -271,7 +274,7 @@ def scaled(settings: Settings, scale: float) -> Settings:
 class _Joining:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
-    def __init__(self, shop: Workshop, queries: Sequence[Asked], scale: float, solve: Solver) -> None:
+    def __init__(self, shop: Workshop, queries: Sequence[Asked], scale: float, solve: Solver | None) -> None:
         self.shop, self.queries, self.scale, self.solve = shop, queries, scale, solve
         self.settings = [scaled(asked.settings, scale) for asked in queries]
         self.plans = [shop.shell(asked, scale=scale) for asked in queries]
@@ -316,6 +319,8 @@ class _Joining:
             elif task.cost is not None:
                 self.tasks[task.key] = task
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
+        if not whole and self._met(joint):
+            return
         rows, more = sized(joint, whole)
         large = points([one.question for one in rows]) > MAX_SHARED
         for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
@@ -346,6 +351,62 @@ class _Joining:
         """Note that a problem alone costs so much: a bound for all of them, while nothing else is counted on."""
         known = self.bounds[table]
         self.bounds[table] = None if known is None else max(known, bound)
+
+    # Rows in blocks.
+
+    def _met(self, group: Sequence[Linear]) -> bool:
+        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out."""
+        if self.solve is not None or not group:
+            return not group
+        table = group[0].question.workspace.table
+        planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
+        history, version = planner.histories[table.name], planner.version(table.name)
+        meeting = met(group, history.found(version).plus(pending[0], told=pending[1]))
+        if meeting is None:
+            return False
+        before, margin = dict(self.tasks), MARGIN
+        for _ in range(4):
+            plan = meeting.problem.solved(tighter=margin)
+            pieces = meeting.problem.pieces(plan, meeting.partners)
+            made = [self._piece(meeting, group, key, piece, version) for key, piece in pieces]
+            if None in made:
+                break
+            self.tasks = before | {task.key: task for task in made if task is not None}
+            self.after.clear()
+            worst = max(self._excess(one) for one in group)
+            if worst <= MET:
+                self._noted(meeting, plan, group, margin, first=not any(pending))
+                return True
+            margin *= (1 - 1e-6) / worst
+        self.tasks = before
+        self.after.clear()
+        return False
+
+    def _excess(self, one: Linear) -> float:
+        """Return the largest variance over its target that a question will have."""
+        recall = self._known(one.question)
+        return float((recall.known.variances(recall.W) / one.targets).max(initial=0.0))
+
+    def _piece(self, meeting: Meeting, group: Sequence[Linear], key: Key, piece: Piece, version: int) -> Joint | None:
+        """Return the release of a block; None if it is too large."""
+        chart, rows = meeting.placed(piece)
+        if chart.size > MAX_POINTS or rows.size > MAX_ENTRIES // 2:
+            return None
+        digests = [group[i].question.digest for i in meeting.telling(key)]
+        return self._joint(chart, rows, digests, meeting.releases, version)
+
+    def _noted(self, meeting: Meeting, plan: Least, group: Sequence[Linear], margin: float, *, first: bool) -> None:
+        """Note what a plan is worth: how much less could do, and what each target costs."""
+        table, scale = meeting.table, meeting.table.max_rows_per_unit**2 / 2
+        self.releases.update(number for number in meeting.releases if number > 0)
+        if not meeting.whole:
+            self.bounds[table.name] = None  # what was left out might have helped
+        elif first:
+            # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
+            slack = 2 * (1 - margin) * float(plan.multipliers.sum())
+            self._bounded(table.name, max(plan.bound - slack, 0.0) * scale)
+        for row, question in owners(meeting).items():
+            self.savings[group[question].query] += float(plan.multipliers[row]) * scale * (1 - 1.1**-2)
 
     # Rows on one chart.
 
@@ -388,7 +449,7 @@ class _Joining:
             found = self._rows(recall, W, aims)
             if found is None:
                 break
-            task = self._joint(recall, found.rows, group, version) if len(found.rows) else None
+            task = self._joint_of(recall, found.rows, group, version) if len(found.rows) else None
             after = recall if task is None else recall.with_evidence([task.evidence])
             if (after.known.variances(W) <= targets * MET).all():
                 return found, task, after
@@ -420,12 +481,12 @@ class _Joining:
             np.vstack([one.W for one in analysts]), np.zeros(sum(len(one.W) for one in analysts))
         ).basis
         rows = found.rows if basis is None else found.rows @ basis.T @ basis
-        made = self._joint(recall, rows, group, version)
+        made = self._joint_of(recall, rows, group, version)
         return [made] if made.cost.highest <= to_units_down(rho) else None
 
     def _rows(self, recall: Recall, W: Floats, aims: Floats) -> Join | None:
         try:
-            found = self.solve(recall.known, W, aims)
+            found = (self.solve or even_join)(recall.known, W, aims)
         except ValueError:  # far beyond what floating point can tell apart
             return None
         # Nothing else is missing than what was asked: what leaves the span of both by rounding would open directions
@@ -433,13 +494,18 @@ class _Joining:
         basis = recall.known.with_rows(W, np.zeros(len(W))).basis
         return found if basis is None else replace(found, rows=found.rows @ basis.T @ basis)
 
-    def _joint(self, recall: Recall, rows: Floats, group: Sequence[Linear], version: int) -> Joint:
-        table = group[0].question.workspace.table
-        made, measurement = recall.chart.released(rows)
-        cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
-        digests = tuple(dict.fromkeys(one.question.digest for one in group))
-        releases = tuple(number for number in recall.releases if number > 0)
-        return Joint(table.name, version, made, measurement, cost, releases=releases, also=digests)
+    def _joint_of(self, recall: Recall, rows: Floats, group: Sequence[Linear], version: int) -> Joint:
+        return self._joint(recall.chart, rows, [one.question.digest for one in group], recall.releases, version)
+
+    def _joint(
+        self, chart: Chart, rows: Floats, digests: Sequence[str], releases: Sequence[int], version: int
+    ) -> Joint:
+        """Return the release of rows on the points of a chart."""
+        table = chart.workspace.table
+        made, measurement = chart.released(rows)
+        cost = evened(linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit))
+        known = tuple(number for number in releases if number > 0)
+        return Joint(table.name, version, made, measurement, cost, releases=known, also=tuple(dict.fromkeys(digests)))
 
     def _topped_up(self, one: Linear) -> None:
         """Make sure that a question will be answered within its targets; else it is measured by itself as well."""

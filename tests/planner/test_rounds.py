@@ -405,9 +405,11 @@ def test_the_parts_that_analysts_pay_cover_the_cost(opened: Open) -> None:
     enlist(gate.session("ann"), BY_REGION, 20)
     enlist(gate.session("bob"), BY_AGE, 20)
     release(gate.session("ann"))
-    first, record = gate.ledger.releases()
-    assert payers(first.analyst).keys() == {"ann", "bob"}
-    assert sum(payers(first.analyst).values()) == PARTS
+    *parts, record = gate.ledger.releases()
+    assert parts
+    for part in parts:
+        assert payers(part.analyst).keys() == {"ann", "bob"}
+        assert sum(payers(part.analyst).values()) == PARTS
     assert (record.kind, record.cost.highest) == ("round", 0)
     text = gate.session("ann").execute("SELECT analyst FROM noisegate.releases WHERE id = 1").rows[0][0]
     assert text.startswith("ann ")
@@ -439,7 +441,8 @@ def test_of_two_who_release_at_once_one_pays(opened: Open) -> None:
             thread.join()
         assert sorted(bool(result.cost) for result in results) == [False, True]
         assert results[0].rows == results[1].rows
-        assert [release.kind for release in gate.ledger.releases()] == ["linear", "round"]
+        assert [release.kind for release in gate.ledger.releases()].count("round") == 1
+        assert spent(gate) == max(result.cost for result in results)
     finally:
         other.close()
 
@@ -469,14 +472,14 @@ session.execute("SELECT * FROM noisegate.release('q3')", on_step=step)
 """
 
 
-@pytest.mark.parametrize(("moment", "stored"), [("charging", 0), ("answering", 2)])
+@pytest.mark.parametrize(("moment", "stored"), [("charging", 0), ("answering", 1)])
 def test_a_killed_release_happened_wholly_or_not_at_all(opened: Open, moment: str, stored: int) -> None:
     gate = opened()
     enlist(gate.session("ann"), BY_REGION, 20)
     enlist(gate.session("bob"), BY_AGE, 20)
     ended = subprocess.run([sys.executable, "-c", KILLED, str(gate.policy.path), moment], check=False)
     assert ended.returncode == -signal.SIGKILL
-    assert len(gate.ledger.releases()) == stored
+    assert [release.kind for release in gate.ledger.releases()].count("round") == stored
     assert bool(spent(gate)) == bool(stored)
     assert bool(release(gate.session("ann")).cost) != bool(stored)
 

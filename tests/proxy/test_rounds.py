@@ -216,7 +216,7 @@ def test_a_file_is_explained_and_released(run: Run, adult_policy: Path) -> None:
         assert re.fullmatch(r"2 rows, cost [0-9.]+ % of the budget, left [0-9.]+ %\n", first.stderr)
         again = run("round", "q3.toml", "--format", "json")
         assert (again.stdout, again.stderr) == (first.stdout, "2 rows, free: already known\n")
-        assert [release.kind for release in gate.ledger.releases()] == ["linear", "round"]
+        assert [release.kind for release in gate.ledger.releases()].count("round") == 1
         assert "released before" in run("round", "q3.toml", "--explain").stdout
     finally:
         gate.close()
