@@ -48,6 +48,13 @@ class Connection(Protocol):
     def ask(self, *statements: Statement) -> list[list[Any]]:
         """Return the rows of several statements, run one after the other; over a network they travel together."""
 
+    def finish(self, *statements: Statement) -> None:
+        """Run statements at the end of the transaction; over a network they travel together with the commit."""
+
+
+Begun = tuple[Connection, str | None, list[list[Any]]]
+"""A transaction: the hash of the last release in it, and the rows of the statements that it began with."""
+
 
 class Store(Protocol):
     """One ledger's database, open; used by one thread at a time."""
@@ -55,8 +62,8 @@ class Store(Protocol):
     name: str  # how it is called in messages: no path, no user, no password
     identity: str
 
-    def transaction(self, *, write: bool) -> AbstractContextManager[tuple[Connection, str | None]]:
-        """Run the block in a transaction, given the hash of the last release in it; undo it if anything is raised."""
+    def transaction(self, *statements: Statement, write: bool) -> AbstractContextManager[Begun]:
+        """Run the block in a transaction that begins with some statements; undo it if anything is raised."""
 
     def recover(self) -> None:
         """Connect anew, after all that was sent on the old connection has come to its end."""

@@ -37,7 +37,7 @@ from tests.proxy.postgres import Postgres, children, running
 from .cutting import FAULTS, Cutter, cutting
 from .ledger_worker import draft, remote, written
 from .test_crash import ANALYSTS, work, world
-from .test_ledger import ROOT, filled, pay, worker
+from .test_ledger import ROOT, filled, pay
 
 ONE = Caps(1, 1)
 
@@ -302,20 +302,7 @@ def test_passwords_are_in_no_message(server: Postgres, tmp_path: Path) -> None:
         assert "ter2" not in str(refused.value)
 
 
-# Gates that race, pause and have wrong clocks
-
-
-def test_two_gates_racing_for_the_last_of_a_budget_a_thousand_times_win_it_once_each(place: Remote) -> None:
-    races = 1000
-    lines = worker("races", place, races)["lines"]
-    won = [line.split()[1] for line in lines if line.startswith("won")]
-    assert sorted(map(int, won)) == list(range(races))
-    assert sum(line.startswith("refused") for line in lines) == races
-    winners = {line.split()[2] for line in lines if line.startswith("won")}
-    assert winners == {"0", "1"}  # both had their share: they did race
-    with Ledger.open(place) as ledger:
-        assert {ledger.spent(f"people {number}") for number in range(races)} == {1}
-        assert len(ledger.releases()) == races
+# Gates that pause, and have wrong clocks
 
 
 def paused(place: Remote, task: str) -> subprocess.Popen[str]:
