@@ -92,7 +92,7 @@ def few(gate: Gate) -> list[Release]:
 
 
 def many(gate: Gate) -> list[Release]:
-    """Groups, filters and sums in 160 forms, at many accuracies, most of them measured afresh; each has its own noise."""
+    """Groups, filters and sums in 160 forms, at many accuracies, most measured afresh, each with its own noise."""
     session, generator = gate.session("ann"), np.random.default_rng(1)
     for number, sql in enumerate(_questions()):
         session.execute(f"SET noisegate.error = {generator.uniform(20, 200):.0f}")
