@@ -40,7 +40,7 @@ from planner.accounts import (
 from planner.costs import from_bytes, simplified, to_bytes
 from planner.errors import LedgerFailed, SourceFailed
 from planner.marker import Marker
-from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Statement, Store, damaged, marker_of
+from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Statement, Store, check_here, damaged, marker_of
 from planner.stores.sqlite import SqliteStore
 
 ARCHIVE = "archive"
@@ -95,7 +95,7 @@ class Ledger:
         place = place if isinstance(place, Remote) else Path(place).absolute()
         path = marker_of(place)
         known = Marker.read(path)
-        store = _opened(place, (identity or str(uuid.uuid4())) if known is None else None)
+        store = opened(place, (identity or str(uuid.uuid4())) if known is None else None)
         try:
             marker = known or Marker.write(path, store.identity, first_hash(store.identity))
             if marker.identity != store.identity:
@@ -388,6 +388,7 @@ class Ledger:
     def _catch_up(self, rows: Sequence[Any], head: str | None) -> None:  # Any: mypy can't take *Row from a tuple
         """Bring the view up to date with releases of other processes, and check the chain."""
         name, last_id, last_hash = self._store.name, self._view.last_id, self._view.last_hash
+        check_here(name, head)
         charges, kinds = [], set()
         for *columns, row_hash in rows:
             if columns[0] != last_id + 1 or row_hash != chained(last_hash, columns):
@@ -407,7 +408,7 @@ class Ledger:
             raise damaged(name, f"it does not end with release {last_id}")
 
 
-def _opened(place: Path | Remote, identity: str | None) -> Store:
+def opened(place: Path | Remote, identity: str | None) -> Store:
     """Return the store at a place; if there is none, one with this identity is made, or that is an error."""
     if isinstance(place, Path):
         return SqliteStore.open(place, new=identity)

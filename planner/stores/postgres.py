@@ -71,7 +71,13 @@ def _guards(table: str) -> tuple[str, ...]:
     )
 
 
-DIALECT = Dialect("BIGINT", "BYTEA", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", _guards)
+def _counts_on(table: str, last: int) -> tuple[str, ...]:
+    return (f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {last + 1}",)
+
+
+DIALECT = Dialect(
+    "BIGINT", "BYTEA", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", _guards, "OVERRIDING SYSTEM VALUE", _counts_on
+)
 
 
 class PostgresStore:
@@ -79,7 +85,7 @@ class PostgresStore:
 
     def __init__(self, place: Remote) -> None:
         """Use open() instead."""
-        self.name, self.identity = place.name, ""
+        self.name, self.identity, self.dialect = place.name, "", DIALECT
         self._place = place
         self._closed = False
         self._connection: _Patient | None = None

@@ -29,7 +29,7 @@ def _guards(table: str) -> tuple[str, ...]:
     )
 
 
-DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards)
+DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards, "", lambda _table, _last: ())
 
 
 class SqliteStore:
@@ -38,6 +38,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         """Use open() instead."""
         self.path, self.name = path, path.name
+        self.dialect = DIALECT
         self._file = _file_id(path)
         self._connection = _connect(path)
         self.identity = ""
