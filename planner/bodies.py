@@ -37,7 +37,7 @@ def decode(body: bytes) -> dict[str, Any]:
 def linear(question: Question, found: Measurement, y: list[list[int]], *, also: Sequence[str] = ()) -> bytes:
     """Return the stored form of a linear release: y = K E x + noise of deviation 2^bits, for every group.
 
-    `also` are digests of questions that it was released for.
+    `also` are digests of questions that it was released for. What it speaks of comes before E: `form` counts on that.
     """
     columns = question.workspace.table.columns
     return encode(

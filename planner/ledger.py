@@ -335,6 +335,13 @@ class Ledger:
         with self._transaction(write=False) as connection:
             return _version(connection, table)
 
+    def version_at(self, table: str, number: int) -> int:
+        """Return the last version of the table's data that releases up to this one were about; 1 if there are none."""
+        query = 'SELECT coalesce(max(version), 1) FROM releases WHERE "table" = ? AND id <= ?'
+        with self._transaction(write=False) as connection:
+            up_to = min(number, self._view.last_id)  # no database takes a number of any size
+            return int(connection.execute(query, (table, up_to)).fetchone()[0])
+
     def fingerprint(self, table: str) -> str | None:
         """Return what claim() or refresh() recorded for the current version."""
         with self._transaction(write=False) as connection:

@@ -174,6 +174,15 @@ def test_versions_of_a_table_count_from_one_and_keep_their_fingerprint(ledger: L
         assert (again.version("people"), again.fingerprint("people")) == (2, "bb")
 
 
+def test_the_version_at_a_release_is_that_of_the_data_then(ledger: Ledger) -> None:
+    assert ledger.version_at("people", 7) == 1
+    pay(ledger, draft("before"))
+    ledger.refresh("people", "new data")
+    pay(ledger, replace(draft("after"), version=2))
+    assert [ledger.version_at("people", number) for number in (0, 1, 2, 10**30)] == [1, 1, 2, 2]
+    assert ledger.version_at("others", 2) == 1
+
+
 def test_only_gaussian_until_another_kind_is_released(ledger: Ledger) -> None:
     assert ledger.only_gaussian("everyone")
     pay(ledger, replace(draft("1"), kind="linear"))
