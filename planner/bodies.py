@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from mechanisms.helmert import Rows
 from planner.accounts import Stored
 from planner.domain import Domain
-from planner.linear import Measurement, Question, product
+from planner.linear import Measurement, Question, rounded_product
 from planner.nonlinear import Noise
 from planner.policy import Table
 from planner.workspace import Axis, Ints, Workspace
@@ -91,9 +91,9 @@ def form(release: Stored) -> tuple[str, Mapping[str, Any]]:
 def rows(body: Mapping[str, Any], features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the rows of a linear release on its patterns, (r, S, Q), and what they told, in units of its noise."""
     K, E = (_integers(body[name]) for name in ("K", "E"))
-    found = product(K.reshape(len(K), -1), E.reshape(len(body["units"]), -1, 1 + features))
+    found = rounded_product(K.reshape(len(K), -1), E.reshape(len(body["units"]), -1, 1 + features))
     y = np.array(body["y"], dtype=float).reshape(len(body["y"]), -1)
-    return np.ldexp(found.astype(float), -body["bits"]), np.ldexp(y, -body["bits"])
+    return np.ldexp(found, -body["bits"]), np.ldexp(y, -body["bits"])
 
 
 def _integers(numbers: list[Any]) -> NDArray[Any]:

@@ -73,8 +73,10 @@ def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
     if found is None:
         return None
     rows, y = bodies.rows(body, len(found.features))
-    also = bodies.questions(body)
-    return replace(found, id=release.id, question=release.question, rows=rows, y=y, also=also, form=form)
+    return Evidence(
+        release.id, release.question, found.workspace, found.features, found.cell, found.group, found.groups,
+        found.pattern, rows, found.weight, y, bodies.questions(body), form,
+    )  # fmt: skip
 
 
 def _first_of(release: Stored, table: Table) -> Evidence | None:

@@ -250,6 +250,15 @@ def product(K: Integers, E: Integers) -> Integers:
     return E if np.array_equal(K, np.eye(F)) else exact_product(K, E.reshape(F, S * Q)).reshape(-1, S, Q)
 
 
+def rounded_product(K: Integers, E: Integers) -> Floats:
+    """Return K E in floats, each entry rounded once; quick where every partial sum is exact."""
+    F, S, Q = E.shape
+    if _largest(K) * _largest(E) * max(F, 1) < 2**53:
+        found: Floats = K.astype(float) @ E.reshape(F, S * Q).astype(float)
+        return found.reshape(-1, S, Q)
+    return product(K, E).astype(float)
+
+
 def exact_product(left: Integers, right: Integers) -> Integers:
     """Return left @ right in integers: through float64 where every partial sum is exact, else Python ints."""
     bound = _largest(left) * _largest(right) * max(left.shape[1], 1)
