@@ -49,7 +49,11 @@ def relocate(old: Path | Remote, new: Path | Remote) -> int:
     source = opened(_absolute(old), None)
     try:
         _check_marker(new, source)
-        target = opened(_absolute(new), source.identity)
+        with source.transaction(write=False) as (_, head, _):
+            mark = _mark(head)
+        if mark and mark[-1] != new.name:
+            raise _elsewhere(source, new.name)
+        target = opened(_absolute(new), None if mark else source.identity)  # made by the first run only
         try:
             _moved(source, target)
         finally:
@@ -93,6 +97,12 @@ def _mark(head: str | None) -> list[str]:
     return rest if word == MOVED else []
 
 
+def _elsewhere(source: Store, name: str) -> LedgerFailed:
+    return LedgerFailed(
+        f"the ledger {source.name} was moved already, and not to {name}", hint="move it on from where it is now"
+    )
+
+
 def _closed(source: Store, target: Store) -> str | None:
     """Close the target to gates, and return the token that it has; None if all is done already."""
     with source.transaction(write=False) as (_, head, _):
@@ -101,7 +111,7 @@ def _closed(source: Store, target: Store) -> str | None:
         row = into.execute("SELECT value FROM meta WHERE name = ?", (TOKEN,)).fetchone()
         token = str(row[0]) if row else None
         if expected is not None and token != expected:
-            raise LedgerFailed(f"the ledger {source.name} was moved already, and not to {target.name}", hint=ELSEWHERE)
+            raise _elsewhere(source, target.name)
         if there == ARRIVING:
             return token
         if expected is not None:

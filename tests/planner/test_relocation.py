@@ -130,7 +130,23 @@ def test_a_ledger_is_moved_to_one_place_only(places: tuple[Place, Place], tmp_pa
     relocate(old, new)
     with pytest.raises(LedgerFailed, match=r"was moved already, and not to another\.sqlite"):
         relocate(old, tmp_path / "another.sqlite")
+    assert not (tmp_path / "another.sqlite").exists()
     assert is_open(new)
+
+
+def test_a_place_of_the_same_name_is_not_taken_for_the_one_that_was_meant(tmp_path: Path) -> None:
+    old, new, other = tmp_path / "old.sqlite", tmp_path / "new.sqlite", tmp_path / "elsewhere" / "new.sqlite"
+    other.parent.mkdir()
+    used(old)
+    relocate(old, new)
+    with pytest.raises(LedgerFailed, match=r"the ledger new\.sqlite is missing"):
+        relocate(old, other)
+    assert not other.exists()
+    with Ledger.open(new) as ledger:
+        identity, *_ = ledger.dump()
+    Ledger.open(other, identity=identity).close()
+    with pytest.raises(LedgerFailed, match="was moved already, and not to"):
+        relocate(old, other)
 
 
 def test_a_place_with_a_ledger_is_refused_and_nothing_is_closed(places: tuple[Place, Place]) -> None:
