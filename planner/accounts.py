@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from typing import Protocol
 
 from planner.costs import PARTS, UNIT_BITS, Cost, Spending
 from planner.errors import BudgetExceeded
@@ -86,6 +87,30 @@ class Release(Draft):
     """Whether it was stored before, under the key of a draft that was thrown away."""
 
 
+class Stored(Protocol):
+    """What a release told, whoever paid for it and however much."""
+
+    @property
+    def id(self) -> int: ...
+
+    @property
+    def question(self) -> str: ...
+
+    @property
+    def body(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class Content:
+    """A release without its cost and its story: see Release."""
+
+    id: int
+    question: str
+    version: int
+    kind: str
+    body: bytes
+
+
 @dataclass(frozen=True)
 class Charge:
     """One more cost on the cells of a table; `analyst` says who pays, where that is not who asks."""
@@ -104,6 +129,10 @@ class Caps:
     account: int
     accounts: Mapping[str, int] = field(default_factory=dict)
 
+    def of(self, analyst: str, moved: Fraction) -> int:
+        """Return what an analyst may spend, in units: rounded down, so that accounts never add up to more."""
+        return self.accounts.get(analyst, self.account) + math.floor(moved * self.population)
+
 
 @dataclass(frozen=True)
 class Quote:
@@ -119,8 +148,7 @@ class Quote:
     """The part of the budget that was moved to the analyst's account since the policy was written, or from it."""
 
     def account_cap(self, caps: Caps) -> int:
-        """Return what the analyst may spend, in units: rounded down, so that accounts never add up to more."""
-        return caps.accounts.get(self.analyst, caps.account) + math.floor(self.moved * caps.population)
+        return caps.of(self.analyst, self.moved)
 
     def check(self, caps: Caps) -> None:
         """Raise BudgetExceeded if a cap would be passed."""
@@ -223,6 +251,11 @@ class View:
             account_after=after.account_spent(population, analyst),
         )
 
+    def surely_within(self, caps: Caps, population: str, *, analyst: str, moved: Fraction) -> bool:
+        """Return whether no cap is passed, as far as can be told without looking for the dearest cells."""
+        everyone, own = self.populations.get(population, {}), self.accounts.get((population, analyst), {})
+        return _bound(everyone) <= caps.population and _bound(own) <= caps.of(analyst, moved)
+
     def spent(self, population: str) -> int:
         """Return the sum over the population's tables of the cost of each table's dearest cell."""
         return _total(self.populations.get(population, {}))
@@ -234,6 +267,10 @@ class View:
 
 def _total(tables: Tables) -> int:
     return sum(spending.dearest for spending in tables.values())
+
+
+def _bound(tables: Tables) -> int:
+    return sum(spending.bound for spending in tables.values())
 
 
 def first_hash(identity: str) -> str:

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.helmert import Rows
-from planner.accounts import Release
+from planner.accounts import Stored
 from planner.domain import Domain
-from planner.linear import Measurement, Question
+from planner.linear import Measurement, Question, rounded_product
 from planner.nonlinear import Noise
 from planner.policy import Table
 from planner.workspace import Axis, Ints, Workspace
@@ -37,7 +37,7 @@ def decode(body: bytes) -> dict[str, Any]:
 def linear(question: Question, found: Measurement, y: list[list[int]], *, also: Sequence[str] = ()) -> bytes:
     """Return the stored form of a linear release: y = K E x + noise of deviation 2^bits, for every group.
 
-    `also` are digests of questions that it was released for.
+    `also` are digests of questions that it was released for. What it speaks of comes before E: `form` counts on that.
     """
     columns = question.workspace.table.columns
     return encode(
@@ -58,7 +58,7 @@ def linear(question: Question, found: Measurement, y: list[list[int]], *, also: 
     )
 
 
-def read(release: Release, table: Table) -> tuple[Question, Measurement, NDArray[np.float64]] | None:
+def read(release: Stored, table: Table) -> tuple[Question, Measurement, NDArray[np.float64]] | None:
     """Return what a linear release measured, and what it told in units of its noise; None if domains changed since."""
     body = decode(release.body)
     axes = [_axis(found, table) for found in body["axes"]]
@@ -77,9 +77,35 @@ def read(release: Release, table: Table) -> tuple[Question, Measurement, NDArray
     return question, measurement(release), values(release)
 
 
-def questions(release: Release) -> frozenset[str]:
+def form(release: Stored) -> tuple[str, Mapping[str, Any]]:
+    """Return a hash of what a linear release speaks of, and the rest of it: its rows, its noise and what they told.
+
+    What it speaks of, its cells, groups and patterns, comes first in the text and is not decoded.
+    """
+    text = zlib.decompress(release.body)
+    start, end = text.index(b'"axes":'), text.index(b',"E":')  # in no string could a quote stand so
+    body = json.loads(text[:start] + text[end + 1 :])
+    return hashlib.sha256(text[start:end] + b"%d" % len(body["y"])).hexdigest(), body
+
+
+def rows(body: Mapping[str, Any], features: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the rows of a linear release on its patterns, (r, S, Q), and what they told, in units of its noise."""
+    K, E = (_integers(body[name]) for name in ("K", "E"))
+    found = rounded_product(K.reshape(len(K), -1), E.reshape(len(body["units"]), -1, 1 + features))
+    y = np.array(body["y"], dtype=float).reshape(len(body["y"]), -1)
+    return np.ldexp(found, -body["bits"]), np.ldexp(y, -body["bits"])
+
+
+def _integers(numbers: list[Any]) -> NDArray[Any]:
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError:
+        return np.array(numbers, dtype=object)
+
+
+def questions(body: Mapping[str, Any]) -> frozenset[str]:
     """Return the digests of the questions that a linear release names as those it was made for."""
-    return frozenset(decode(release.body).get("for", ()))
+    return frozenset(body.get("for", ()))
 
 
 def marginals(workspace: Workspace, made: Sequence[Rows], y: Sequence[Sequence[int]]) -> bytes:
@@ -94,7 +120,7 @@ def marginals(workspace: Workspace, made: Sequence[Rows], y: Sequence[Sequence[i
     return encode({**described(workspace), "parts": parts})
 
 
-def read_marginals(release: Release, table: Table) -> tuple[Workspace, list[tuple[Rows, list[int]]]] | None:
+def read_marginals(release: Stored, table: Table) -> tuple[Workspace, list[tuple[Rows, list[int]]]] | None:
     """Return the workspace, the rows and what they told; None if domains changed since."""
     body = decode(release.body)
     axes = [_axis(found, table) for found in body["axes"]]
@@ -118,24 +144,24 @@ def _fingerprint(domain: Domain | None) -> str | None:
     return domain.fingerprint if domain is not None else None
 
 
-def measurement(release: Release) -> Measurement:
+def measurement(release: Stored) -> Measurement:
     body = decode(release.body)
     return Measurement(np.array(body["K"], dtype=object).reshape(len(body["K"]), -1), body["bits"])
 
 
-def values(release: Release) -> NDArray[np.float64]:
+def values(release: Stored) -> NDArray[np.float64]:
     """Return what a linear release told, in units of its noise: shape (groups, r)."""
     body = decode(release.body)
     rows = [[value / (1 << body["bits"]) for value in row] for row in body["y"]]
     return np.array(rows, dtype=float).reshape(len(rows), -1)
 
 
-def noise(release: Release) -> Noise:
+def noise(release: Stored) -> Noise:
     body = decode(release.body)
     return Noise(body["scale"], body["bits"])
 
 
-def draws(release: Release) -> list[tuple[Fraction, Fraction]]:
+def draws(release: Stored) -> list[tuple[Fraction, Fraction]]:
     return [(Fraction(epsilon), Fraction(offset)) for epsilon, offset in decode(release.body)["draws"]]
 
 

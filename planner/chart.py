@@ -8,7 +8,7 @@ the same, so that there a sum is a multiple of the count by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -16,8 +16,8 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from planner.accounts import Release
-from planner.bodies import questions, read
+from planner import bodies
+from planner.accounts import Stored
 from planner.linear import Integers, Measurement, Question, corners
 from planner.policy import Table
 from planner.workload import Floats
@@ -53,20 +53,35 @@ class Evidence:
     weight: Floats  # (groups,)
     y: Floats  # (groups, r)
     also: frozenset[str] = frozenset()  # digests of other questions that it was released for
+    form: str = ""  # the same for all releases that differ in rows and y alone
 
     @cached_property
     def columns(self) -> frozenset[str]:
         return frozenset(axis.column for axis in self.workspace.axes)
 
 
-def evidence(release: Release, table: Table) -> Evidence | None:
+Forms = MutableMapping[str, Evidence | None]
+"""By form, one release of it that was read before; None where that can't be shared."""
+
+
+def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
     """Return what a linear release tells; None if it can't be shared or if domains changed."""
-    found = read(release, table)
-    if found is None or not shareable(found[0]):
+    form, body = bodies.form(release)
+    if form not in forms:
+        forms[form] = _first_of(release, table)
+    found = forms[form]
+    if found is None:
         return None
-    question, measurement, y = found
-    made = made_evidence(question, measurement, y)
-    return replace(made, id=release.id, question=release.question, also=questions(release))
+    rows, y = bodies.rows(body, len(found.features))
+    return Evidence(
+        release.id, release.question, found.workspace, found.features, found.cell, found.group, found.groups,
+        found.pattern, rows, found.weight, y, bodies.questions(body), form,
+    )  # fmt: skip
+
+
+def _first_of(release: Stored, table: Table) -> Evidence | None:
+    found = bodies.read(release, table)
+    return made_evidence(*found) if found is not None and shareable(found[0]) else None
 
 
 def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Evidence:
@@ -86,16 +101,51 @@ def shareable(question: Question) -> bool:
     return once and plain and int(question.high.max(initial=0)) < MAX_RANGE
 
 
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """How evidence of one form is summed onto coarser axes: `number` is the new group of each old one, or -1."""
+
+    workspace: Workspace
+    cell: Ints
+    group: Ints
+    groups: int
+    pattern: Ints
+    number: Ints
+
+    def of(self, found: Evidence) -> Evidence:
+        """Return what evidence of that form tells there; the noise grows with the root of what is added up."""
+        members = self.number >= 0
+        sums, sizes = np.zeros((self.groups, found.y.shape[1])), np.zeros(self.groups)
+        np.add.at(sums, self.number[members], found.y[members] / found.weight[members, None])
+        np.add.at(sizes, self.number[members], found.weight[members] ** -2.0)
+        weight = 1 / np.sqrt(sizes)
+        return replace(
+            found, workspace=self.workspace, cell=self.cell, group=self.group, groups=self.groups,
+            pattern=self.pattern, weight=weight, y=sums * weight[:, None], form="",
+        )  # fmt: skip
+
+
 def folded(found: Evidence, axes: Mapping[str, Axis]) -> Evidence | None:
     """Return what evidence tells about functions of coarser axes: its groups are summed over all else.
 
     Groups that look alike on these axes are added up, y and all; the noise grows with the root of their number.
     What then still depends on more than the axes tell apart is left out. None if nothing is left.
     """
+    if covered(found, axes):
+        return found
+    way = fold(found, axes)
+    return None if way is None else way.of(found)
+
+
+def covered(found: Evidence | Question, axes: Mapping[str, Axis]) -> bool:
+    """Return whether axes are fine enough for evidence."""
+    return all(coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes)
+
+
+def fold(found: Evidence, axes: Mapping[str, Axis]) -> Fold | None:
+    """Return how evidence of one form is summed onto coarser axes; None if nothing is left of it."""
     workspace = found.workspace
     coarser = [coarsened(axis, axes.get(axis.column)) for axis in workspace.axes]
-    if all(one is axis for one, axis in zip(coarser, workspace.axes, strict=True)):
-        return found
     small = Workspace(workspace.table, tuple(axis for axis in coarser if axis is not None))
     below = _parents(workspace, small)
     cell, times_each = below[found.cell], np.bincount(below, minlength=small.cells)
@@ -111,21 +161,13 @@ def folded(found: Evidence, axes: Mapping[str, Axis]) -> Evidence | None:
         return None
     number = np.cumsum(good) - 1
     here = good[pairs // small.cells]
-    members = good[family]
-    sums = np.zeros((int(good.sum()), found.y.shape[1]))
-    sizes = np.zeros(len(sums))
-    np.add.at(sums, number[family[members]], found.y[members] / found.weight[members, None])
-    np.add.at(sizes, number[family[members]], found.weight[members] ** -2.0)
-    weight = 1 / np.sqrt(sizes)
-    return replace(
-        found,
-        workspace=small,
+    return Fold(
+        small,
         cell=pairs[here] % small.cells,
         group=number[pairs[here] // small.cells],
-        groups=len(sums),
+        groups=int(good.sum()),
         pattern=found.pattern[first[here]],
-        weight=weight,
-        y=sums * weight[:, None],
+        number=np.where(good[family], number[family], -1),
     )
 
 
@@ -218,9 +260,7 @@ class Chart:
     def fits(self, found: Evidence | Question) -> bool:
         """Return whether this chart is fine enough for a question or a release."""
         axes = {axis.column: axis for axis in self.workspace.axes}
-        if any(coarsened(axis, axes.get(axis.column)) is not axis for axis in found.workspace.axes):
-            return False
-        return set(found.features) <= set(self.features)
+        return set(found.features) <= set(self.features) and covered(found, axes)
 
     def released(self, rows: Floats) -> tuple[Question, Measurement]:
         """Return real rows (r, P), linear in the features on every cell, as integers, and their noise.

@@ -304,6 +304,13 @@ class Spending:
     _before: _Sum = field(default_factory=_Sum)
     _new: tuple[Cost, ...] = ()
     _sizes: Mapping[str, int] = field(default_factory=dict)
+    _bound: int = 0
+
+    @property
+    def bound(self) -> int:
+        """What the dearest cell has paid at most, in units, found without a search: as if all new costs met in it."""
+        found: int = self.__dict__.get("dearest", self._bound)
+        return found
 
     def plus(self, *costs: Cost) -> Spending:
         """Return the spending with more costs; quick when they are simplified. ValueError if one does not fit."""
@@ -315,7 +322,8 @@ class Spending:
                     raise ValueError(f"column {column} has {size} values, a cost has {partition.size}")
         known: _Sum | None = self.__dict__.get("_sum")
         before, new = (self._before, self._new) if known is None else (known, ())
-        return Spending(self.limit, before, (*new, *costs), sizes)
+        bound = self.bound + sum(cost.highest for cost in costs)
+        return Spending(self.limit, before, (*new, *costs), sizes, bound)
 
     @cached_property
     def _sum(self) -> _Sum:

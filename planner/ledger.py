@@ -22,16 +22,30 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
-from planner.accounts import GAUSSIAN_KINDS, Caps, Charge, Draft, Quote, Release, View, chained, first_hash, payers
+from planner.accounts import (
+    GAUSSIAN_KINDS,
+    Caps,
+    Charge,
+    Content,
+    Draft,
+    Quote,
+    Release,
+    View,
+    chained,
+    first_hash,
+    payers,
+)
 from planner.costs import from_bytes, simplified, to_bytes
 from planner.errors import LedgerFailed, SourceFailed
 from planner.marker import Marker
-from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Statement, Store, damaged, marker_of
+from planner.stores import RESTORE, Connection, OutcomeUnknown, Remote, Statement, Store, check_here, damaged, marker_of
 from planner.stores.sqlite import SqliteStore
 
 ARCHIVE = "archive"
 COLUMNS = 'id, key, question, population, "table", version, analyst, sql, kind, body, cost, created'
+NEW = f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id"
 INSERT = f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({', '.join('?' * 13)})"
 UPDATE_HEAD = "UPDATE meta SET value = ? WHERE name = 'head'"
 VERSIONS = 'SELECT "table", max(version) FROM versions GROUP BY "table"'
@@ -42,10 +56,10 @@ Row = tuple[int, str, str, str, str, int, str, str, str, bytes, bytes, str]
 """A row of releases, in the order of COLUMNS."""
 
 
-def _row(release: Release) -> Row:
+def _row(release: Release, cost: bytes) -> Row:
     r = release
     names = (r.key, r.question, r.population, r.table, r.version, r.analyst, r.sql, r.kind)
-    return (r.id, *names, r.body, to_bytes(r.cost), r.created)
+    return (r.id, *names, r.body, cost, r.created)
 
 
 def _release(row: Row) -> Release:
@@ -81,7 +95,7 @@ class Ledger:
         place = place if isinstance(place, Remote) else Path(place).absolute()
         path = marker_of(place)
         known = Marker.read(path)
-        store = _opened(place, (identity or str(uuid.uuid4())) if known is None else None)
+        store = opened(place, (identity or str(uuid.uuid4())) if known is None else None)
         try:
             marker = known or Marker.write(path, store.identity, first_hash(store.identity))
             if marker.identity != store.identity:
@@ -136,28 +150,39 @@ class Ledger:
             return releases
 
     def _commit(self, drafts: Sequence[Draft], caps: Caps, once: Callable[[Connection], None] | None) -> list[Release]:
-        with self._transaction(write=True) as connection:
-            if once is not None:
-                if stored := _stored(drafts[-1:], *connection.ask(_by_key(drafts[-1:]))):
-                    return [replace(stored[drafts[-1].key], replayed=True)]
-                once(connection)
-            rows, versions, moves = connection.ask(_by_key(drafts), (VERSIONS, ()), (MOVES, ()))
+        # What takes time is done before the lock is held: costs are encoded, and near a cap the dearest cells sought.
+        drafts = [replace(draft, cost=simplified(draft.cost)) for draft in drafts]
+        costs = {draft.key: to_bytes(draft.cost) for draft in drafts}
+        self._expect(drafts, caps)
+        asked: list[Statement] = [_by_key(drafts), (VERSIONS, ()), (MOVES, ())]
+        with self._asking(*asked, write=True) as (connection, [rows, versions, moves]):
             found = _stored(drafts, rows)
-            new = [replace(draft, cost=simplified(draft.cost)) for draft in drafts if draft.key not in found]
+            if once is not None:
+                if drafts[-1].key in found:
+                    return [replace(found[drafts[-1].key], replayed=True)]
+                once(connection)
+            new = [draft for draft in drafts if draft.key not in found]
             self._check_current(new, dict(versions))
-            view, inserts = self._checked(new, caps, _moved(moves)), []
+            view, inserts = self._checked(new, caps, _moved(moves)), list[Statement]()
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
                 release = Release(**vars(draft), id=view.last_id + 1, created=created)
-                row = _row(release)
+                row = _row(release, costs[draft.key])
                 row_hash = chained(view.last_hash, row)
                 inserts.append((INSERT, (*row, row_hash)))
                 view = view.stored([(release.population, release.kind)], release.id, row_hash)
                 found[draft.key] = release
             if inserts:
-                connection.ask(*inserts, (UPDATE_HEAD, (view.last_hash,)))
+                connection.finish(*inserts, (UPDATE_HEAD, (view.last_hash,)))
         self._view = view
         return [found[draft.key] for draft in drafts]
+
+    def _expect(self, drafts: Sequence[Draft], caps: Caps) -> None:
+        """Look for the dearest cells, if that is needed to tell whether the drafts fit, as far as is known by now."""
+        view = self._after([_charge(draft) for draft in drafts])
+        for population, payer in _paying(drafts):
+            if not view.surely_within(caps, population, analyst=payer, moved=Fraction(0)):
+                self._view.quote(view, population, analyst=payer)
 
     def _check_current(self, drafts: Sequence[Draft], versions: Mapping[str, int]) -> None:
         """Raise if drafts must not be charged here, or were measured on data that are not the current ones."""
@@ -173,11 +198,10 @@ class Ledger:
     def _checked(self, drafts: Sequence[Draft], caps: Caps, moved: Mapping[str, Fraction]) -> View:
         """Return the view with the drafts charged; what costs nothing passes even a lowered cap."""
         view = self._after([_charge(draft) for draft in drafts]) if drafts else self._view
-        charged = [draft for draft in drafts if draft.cost.highest]
-        for population in {draft.population for draft in charged}:
-            for payer in dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst)):
-                quote = self._view.quote(view, population, analyst=payer)
-                replace(quote, moved=moved.get(payer, Fraction(0))).check(caps)
+        for population, payer in _paying(drafts):
+            share = moved.get(payer, Fraction(0))
+            if not view.surely_within(caps, population, analyst=payer, moved=share):
+                replace(self._view.quote(view, population, analyst=payer), moved=share).check(caps)
         return view
 
     def _after(self, charges: Sequence[Charge]) -> View:
@@ -281,6 +305,13 @@ class Ledger:
         with self._transaction(write=False) as connection:
             return _select(connection, "WHERE id > ? ORDER BY id", after)
 
+    def contents(self, table: str, *, after: int) -> tuple[int, list[Content]]:
+        """Return the number of the last release, and what those about a table with larger numbers than `after` told."""
+        with self._transaction(write=False) as connection:
+            query = 'SELECT id, question, version, kind, body FROM releases WHERE id > ? AND "table" = ? ORDER BY id'
+            found = [Content(*row) for row in connection.execute(query, (after, table))]
+            return self._view.last_id, found
+
     def dump(self) -> tuple[str, dict[str, int], list[tuple[*Row, str]]]:
         """Return the identity, the current version of each table's data, and all rows with their hashes."""
         with self._transaction(write=False) as connection:
@@ -303,6 +334,13 @@ class Ledger:
         """Return the version of the table's data that is current; they count from 1."""
         with self._transaction(write=False) as connection:
             return _version(connection, table)
+
+    def version_at(self, table: str, number: int) -> int:
+        """Return the last version of the table's data that releases up to this one were about; 1 if there are none."""
+        query = 'SELECT coalesce(max(version), 1) FROM releases WHERE "table" = ? AND id <= ?'
+        with self._transaction(write=False) as connection:
+            up_to = min(number, self._view.last_id)  # no database takes a number of any size
+            return int(connection.execute(query, (table, up_to)).fetchone()[0])
 
     def fingerprint(self, table: str) -> str | None:
         """Return what claim() or refresh() recorded for the current version."""
@@ -339,18 +377,25 @@ class Ledger:
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[Connection]:
         """Run the block in a transaction that sees every release so far; undo it if anything is raised."""
+        with self._asking(write=write) as (connection, _):
+            yield connection
+
+    @contextmanager
+    def _asking(self, *statements: Statement, write: bool) -> Iterator[tuple[Connection, list[list[Any]]]]:
+        """Run the block in such a transaction, given the rows of statements that were sent with its beginning."""
         with self._lock:
             if os.getpid() != self._process:
                 raise LedgerFailed("the ledger was opened before a fork: open it again in the new process")
-            with self._store.transaction(write=write) as (connection, head):
+            new: Statement = (NEW, (self._view.last_id,))
+            with self._store.transaction(new, *statements, write=write) as (connection, head, [rows, *answers]):
                 if head != self._view.last_hash:  # otherwise nothing is new
-                    self._catch_up(connection, head)
-                yield connection
+                    self._catch_up(rows, head)
+                yield connection, answers
 
-    def _catch_up(self, connection: Connection, head: str | None) -> None:
+    def _catch_up(self, rows: Sequence[Any], head: str | None) -> None:  # Any: mypy can't take *Row from a tuple
         """Bring the view up to date with releases of other processes, and check the chain."""
         name, last_id, last_hash = self._store.name, self._view.last_id, self._view.last_hash
-        rows = connection.execute(f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id", (last_id,))
+        check_here(name, head)
         charges, kinds = [], set()
         for *columns, row_hash in rows:
             if columns[0] != last_id + 1 or row_hash != chained(last_hash, columns):
@@ -370,7 +415,7 @@ class Ledger:
             raise damaged(name, f"it does not end with release {last_id}")
 
 
-def _opened(place: Path | Remote, identity: str | None) -> Store:
+def opened(place: Path | Remote, identity: str | None) -> Store:
     """Return the store at a place; if there is none, one with this identity is made, or that is an error."""
     if isinstance(place, Path):
         return SqliteStore.open(place, new=identity)
@@ -385,6 +430,13 @@ def _select(connection: Connection, where: str, *parameters: str | int) -> list[
 
 def _charge(draft: Draft) -> Charge:
     return Charge(draft.population, draft.table, draft.cost, draft.analyst)
+
+
+def _paying(drafts: Sequence[Draft]) -> list[tuple[str, str]]:
+    """Return the populations and accounts that the drafts charge."""
+    charged = [draft for draft in drafts if draft.cost.highest]
+    names = dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst))
+    return [(population, payer) for population in {draft.population for draft in charged} for payer in names]
 
 
 def _by_key(drafts: Sequence[Draft]) -> Statement:

@@ -241,10 +241,22 @@ class Measurement:
 
     def rows(self, question: Question) -> Integers:
         """Return B, shape (r, S, Q), exact."""
-        F, S, Q = question.E.shape
-        if np.array_equal(self.K, np.eye(F)):
-            return question.E
-        return exact_product(self.K, question.E.reshape(F, S * Q)).reshape(-1, S, Q)
+        return product(self.K, question.E)
+
+
+def product(K: Integers, E: Integers) -> Integers:
+    """Return K E, shape (r, S, Q), exact."""
+    F, S, Q = E.shape
+    return E if np.array_equal(K, np.eye(F)) else exact_product(K, E.reshape(F, S * Q)).reshape(-1, S, Q)
+
+
+def rounded_product(K: Integers, E: Integers) -> Floats:
+    """Return K E in floats, each entry rounded once; quick where every partial sum is exact."""
+    F, S, Q = E.shape
+    if _largest(K) * _largest(E) * max(F, 1) < 2**53:
+        found: Floats = K.astype(float) @ E.reshape(F, S * Q).astype(float)
+        return found.reshape(-1, S, Q)
+    return product(K, E).astype(float)
 
 
 def exact_product(left: Integers, right: Integers) -> Integers:

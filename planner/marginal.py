@@ -67,7 +67,7 @@ class MarginalTask:
     @property
     def releases(self) -> tuple[int, ...]:
         """Return the numbers of the earlier releases that are used."""
-        return tuple(sorted(found.id for found in self.told))
+        return tuple(sorted(number for found in self.told for number in found.ids))
 
     @property
     def share(self) -> float:

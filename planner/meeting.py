@@ -20,8 +20,8 @@ from planner.chart import MAX_POINTS, Chart, Evidence, merged_atoms
 from planner.grouping import Linear
 from planner.linear import Question
 from planner.policy import Table
-from planner.recall import Axes, Found, bring, finest_axes, is_single
-from planner.symmetric import evidence, is_small
+from planner.recall import Axes, Found, History, finest_axes, is_single
+from planner.symmetric import is_small
 from planner.workload import Floats
 from planner.workspace import Feature, Workspace
 
@@ -83,7 +83,7 @@ class Meeting:
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
-def met(group: Sequence[Linear], found: Found) -> Meeting | None:
+def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | None:
     """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
 
     With all columns of what was released, with those that are asked about, or just as fine as asked.
@@ -91,12 +91,13 @@ def met(group: Sequence[Linear], found: Found) -> Meeting | None:
     questions = [one.question for one in group]
     own = finest_axes(questions, {})
     every = finest_axes(questions, found.axes)
-    for told in found.told:
-        every = finest_axes([told], every)
+    every = finest_axes([told.workspace for told in found.told], every)
     ways = [every, {name: axis for name, axis in every.items() if name in own}, own]
     for number, axes in enumerate(ways):
         features = {feature for question in questions for feature in question.features}
-        meeting = _meeting(group, found, axes, features | (found.features if number == 0 else set()), whole=number == 0)
+        meeting = _meeting(
+            group, history, found, axes, features | (found.features if number == 0 else set()), whole=number == 0
+        )
         if meeting is not None and _is_small(meeting):
             return meeting
     return None
@@ -107,7 +108,7 @@ def _is_small(meeting: Meeting) -> bool:
 
 
 def _meeting(
-    group: Sequence[Linear], found: Found, axes: Axes, features: set[Feature], *, whole: bool
+    group: Sequence[Linear], history: History, found: Found, axes: Axes, features: set[Feature], *, whole: bool
 ) -> Meeting | None:
     table = group[0].question.workspace.table
     ends = tuple(sorted(feature for feature in features if not is_single(axes.get(feature[0]))))
@@ -117,11 +118,9 @@ def _meeting(
         if placed is None:
             return None
         asked.append(Asked(*placed, one.targets))
-    here = bring(found, axes, tuple(sorted(features)))
-    told = [part for each in found.told for part in evidence(each, axes)]
     given: dict[tuple[int, ...], Floats] = {}
-    used = set()
-    for each in (*here.evidence, *told):
+    used: set[int] = set()
+    for numbers, each in history.bring(found, axes, tuple(sorted(features))):
         placed = _on_axes(each, each.rows, axes, ends)
         if placed is None or placed[1][0].size > MAX_KNOWN:
             if whole:
@@ -129,7 +128,7 @@ def _meeting(
             continue
         B = placed[1].reshape(len(placed[1]), -1) * np.repeat(each.weight, len(each.rows))[:, None]
         given[placed[0]] = given.get(placed[0], 0.0) + B.T @ B
-        used.add(each.id)
+        used |= numbers
     complete = whole and all(is_small(each) for each in found.told)
     known = tuple(Given(places, C) for places, C in given.items())
     return Meeting(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)

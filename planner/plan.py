@@ -241,8 +241,7 @@ class Planner:
         """Return the version of the data that answers are about: today's, or that of `as_of`."""
         if self.settings.as_of is None:
             return self.meters[table].version()
-        earlier = [r for r in self.ledger.releases() if r.table == table and r.id <= self.settings.as_of]
-        return max((release.version for release in earlier), default=1)
+        return self.ledger.version_at(table, self.settings.as_of)
 
     def targets(self, question: Question, error: float) -> Floats:
         """Return the variance that each functional may have: a count's, scaled by what one record can add."""

@@ -255,15 +255,21 @@ def _read_ledger(section: Section, path: Path) -> Path | Remote:
     """
     section.only(("url", "marker"))
     url, marker = section.text("url") or DEFAULT_LEDGER, section.text("marker")
-    if is_remote(url):
-        try:
-            return Remote.parse(url, marker=path.parent / (marker or f"{path.stem}.ledger.born"))
-        except ValueError as error:
-            section.wrong(str(error), "url")
-    elif "://" in url:
-        section.wrong("url must be the path of an SQLite file, or postgresql://user@host/database", "url")
-    elif marker is not None:
+    if marker is not None and "://" not in url:
         section.wrong("marker is for ledgers in PostgreSQL: that of an SQLite file lies beside it", "marker")
+    try:
+        return ledger_place(url, path, marker=marker)
+    except ValueError as error:
+        section.wrong(str(error), "url")
+    return path.parent / url
+
+
+def ledger_place(url: str, path: Path, *, marker: str | None = None) -> Path | Remote:
+    """Return the place of a ledger that a policy file names; ValueError if it is none."""
+    if is_remote(url):
+        return Remote.parse(url, marker=path.parent / (marker or f"{path.stem}.ledger.born"))
+    if "://" in url:
+        raise ValueError("url must be the path of an SQLite file, or postgresql://user@host/database")
     return path.parent / url
 
 

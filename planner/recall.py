@@ -9,18 +9,32 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 
 from mechanisms.join import join_to_targets, prices
 from mechanisms.known import Known, nothing_known
 from planner import symmetric
-from planner.chart import MAX_POINTS, Chart, Evidence, coarsened, evidence, folded, refined, shareable
+from planner.chart import (
+    MAX_POINTS,
+    Chart,
+    Evidence,
+    Fold,
+    Forms,
+    coarsened,
+    covered,
+    evidence,
+    fold,
+    refined,
+    shareable,
+)
 from planner.ledger import Ledger
 from planner.linear import Question
 from planner.policy import Table
+from planner.pool import Key, Pool, added_told, pooled
 from planner.symmetric import Told
 from planner.workload import Floats
 from planner.workspace import Axis, Feature, Workspace
@@ -31,8 +45,14 @@ MAX_ASKED = 384
 KEPT_CHOICES = 4096
 """For how many questions the columns are remembered that they were answered on."""
 
+KEPT_FOLDS = 32
+"""For how many choices of columns it is remembered how releases are summed onto them."""
+
 KEPT_BASES = 8
 """How many different choices of columns keep what is known on them."""
+
+BATCH = 256
+"""Rows of releases that are added to what is known at a time."""
 
 Axes = Mapping[str, Axis]
 
@@ -80,18 +100,80 @@ class Recall:
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Releases, with the axes and features that are fine enough for all of them."""
+    """Releases in pools, with the axes and features that are fine enough for all of them."""
 
-    evidence: tuple[Evidence, ...] = ()
+    pools: Mapping[Key, Pool] = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
     features: frozenset[Feature] = frozenset()
-    told: tuple[Told, ...] = ()  # about whole marginals: brought to any chart, however coarse
-    plain: tuple[Told, ...] = ()  # the same of those among the evidence that are whole marginals
+    marginals: Mapping[object, tuple[Told, ...]] = field(default_factory=dict)  # brought to any chart, however coarse
 
-    def plus(self, more: Sequence[Evidence], *, told: Sequence[Told] = (), plain: Sequence[Told] = ()) -> Found:
-        features = self.features.union(*(e.features for e in more))
-        evidence, axes = (*self.evidence, *more), finest_axes(more, self.axes)
-        return Found(evidence, axes, features, (*self.told, *told), (*self.plain, *plain))
+    @cached_property
+    def told(self) -> tuple[Told, ...]:
+        """Return what releases of marginals tell about them."""
+        return tuple(map(added_told, self.marginals.values()))
+
+    @property
+    def evidence(self) -> list[Evidence]:
+        """Return one release of each form."""
+        return [pool.form for pool in self.pools.values()]
+
+    @property
+    def count(self) -> int:
+        return sum(len(pool.members) for pool in self.pools.values())
+
+    def plus(self, more: Sequence[Evidence], told: Sequence[Told] = ()) -> Found:
+        pools = pooled(self.pools, more)
+        forms = [pool.form for key, pool in pools.items() if key not in self.pools]
+        features = self.features.union(*(e.features for e in forms))
+        marginals = dict(self.marginals)
+        for found in told:
+            marginals[_parts(found)] = (*marginals.get(_parts(found), ()), found)
+        return Found(pools, finest_axes(forms, self.axes), features, marginals)
+
+    def until(self, last: int) -> Found:
+        """Return what was released up to a release."""
+        members = [m for pool in self.pools.values() if (part := pool.until(last)) is not None for m in part.members]
+        told = [found for each in self.marginals.values() for found in each if found.id <= last]
+        return Found().plus(sorted(members, key=lambda member: member.id), told)
+
+
+def _parts(found: Told) -> object:
+    """Return what releases of marginals must have in common to be added up."""
+    return _written(found.workspace.axes), frozenset(found.precisions)
+
+
+def _written(axes: Iterable[Axis]) -> tuple[tuple[str, bytes], ...]:
+    return tuple((axis.key, axis.atoms.tobytes()) for axis in axes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """What a pool tells on the axes of a question: summed by `way`, or as it is for None."""
+
+    pool: Pool
+    way: Fold | None
+
+    @property
+    def form(self) -> Workspace:
+        return self.pool.form.workspace if self.way is None else self.way.workspace
+
+    def told(self, known: Collection[int]) -> Evidence | None:
+        """Return what is not among the known releases; None if all are."""
+        new = self.pool.without(known)
+        return None if new is None else new.sum if self.way is None else self.way.of(new.sum)
+
+
+@dataclass(frozen=True, eq=False)
+class _Brought:
+    """What the releases tell on some axes and features."""
+
+    parts: tuple[_Part, ...]
+    axes: Axes
+    is_all: bool
+
+    @cached_property
+    def ids(self) -> frozenset[int]:
+        return frozenset().union(*(part.pool.ids for part in self.parts))
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +192,8 @@ class History:
         self._table, self._ledger = table, ledger
         self._found: dict[int, Found] = {}
         self._last = 0
+        self._forms: Forms = {}
+        self._folds: OrderedDict[object, dict[Key, Fold | None]] = OrderedDict()
         self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
         self._used: OrderedDict[str, tuple[Axes, tuple[Feature, ...]]] = OrderedDict()
         self._lock = threading.Lock()
@@ -130,20 +214,19 @@ class History:
             return None
         found = self.found(version)
         if as_of is not None:
-            told = tuple(t for t in found.told if t.id <= as_of)
-            found = Found(told=told).plus([e for e in found.evidence if e.id <= as_of])
+            found = found.until(as_of)
         if pending is not None:
-            found = replace(found.plus(pending[0]), told=(*found.told, *pending[1]))
-        chosen = _chosen(question, found, None if as_of is not None else self._used.get(question.digest))
+            found = found.plus(*pending)
+        chosen = self._chosen(question, found, None if as_of is not None else self._used.get(question.digest))
         if chosen is None:
             return None
         now = as_of is None and pending is None
         if now:
             self._remember(question.digest, chosen)
         chart = _chart(self._table, *chosen)
-        brought = bring(found, *chosen)
+        brought = self._brought(found, *chosen)
         # What was folded for some axes tells less than it could tell on others.
-        folded_on = () if brought is found else tuple((axis.key, axis.atoms.tobytes()) for axis in chart.workspace.axes)
+        folded_on = () if brought.is_all else _written(chart.workspace.axes)
         base = self._base(brought, chart.features, key=(version, folded_on) if now else None)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
         known = Recall(chart, tuple(sorted(base.ids)), _carried(base, chart), W)
@@ -160,28 +243,24 @@ class History:
     def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
-            new: defaultdict[int, tuple[list[Evidence], list[Told], list[Told]]] = defaultdict(lambda: ([], [], []))
-            releases = self._ledger.releases(after=self._last)
-            for release in releases:
-                if release.table != self._table.name:
-                    continue
-                brought, told, plain = new[release.version]
-                if release.kind == "marginals" and (whole := symmetric.read(release, self._table)) is not None:
+            new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
+            last, contents = self._ledger.contents(self._table.name, after=self._last)
+            for content in contents:
+                brought, told = new[content.version]
+                if content.kind == "marginals" and (whole := symmetric.read(content, self._table)) is not None:
                     told.append(whole)
-                if release.kind == "linear" and (linear := evidence(release, self._table)) is not None:
+                if content.kind == "linear" and (linear := evidence(content, self._table, self._forms)) is not None:
                     brought.append(linear)
-                    if (whole := symmetric.told(linear)) is not None:
-                        plain.append(whole)
-            for at, (brought, told, plain) in new.items():
-                self._found[at] = self._found.get(at, Found()).plus(brought, told=told, plain=plain)
-            self._last = releases[-1].id if releases else self._last
+            for at, each in new.items():
+                self._found[at] = self._found.get(at, Found()).plus(*each)
+            self._last = last
             return self._found.get(version, Found())
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
-        found = self.found(version)
-        told = sorted((*found.told, *found.plain), key=lambda told: told.id)
-        return [each for each in told if as_of is None or each.id <= as_of]
+        found = self.found(version) if as_of is None else self.found(version).until(as_of)
+        plain = [pool.told for pool in found.pools.values() if pool.told is not None]
+        return sorted((*found.told, *plain), key=lambda told: told.id)
 
     def fits(self, chart: Chart, version: int) -> bool:
         """Return whether all that was released can be brought onto a chart as it is."""
@@ -190,25 +269,39 @@ class History:
 
     def is_symmetric(self, version: int) -> bool:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
-        found = self.found(version)
-        return len(found.plain) == len(found.evidence)
+        return all(pool.told is not None for pool in self.found(version).pools.values())
 
-    def _base(self, brought: Found, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
+    def _fold(self, key: Key, form: Evidence, axes: Axes) -> Fold | None:
+        """Return how evidence of a form is summed onto axes that are not fine enough; remembered for later ones."""
+        on = _written(axes.values())
+        with self._lock:
+            known = self._folds.setdefault(on, {})
+            self._folds.move_to_end(on)
+            while len(self._folds) > KEPT_FOLDS:
+                self._folds.popitem(last=False)
+        if not form.form:
+            return fold(form, axes)
+        if key not in known:
+            known[key] = fold(form, axes)
+        return known[key]
+
+    def _base(self, brought: _Brought, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
 
         What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
         """
         chart = _chart(self._table, brought.axes, features)
         kept = (key, frozenset(brought.axes), features)
-        ids = frozenset(found.id for found in brought.evidence)
+        ids = brought.ids
         with self._lock:
             base = self._bases.get(kept) if key is not None else None
             if base is None or not base.ids <= ids or not chart.finer_than(base.chart):
                 base = _Base(chart, frozenset(), nothing_known(chart.size))
             known = _carried(base, chart)
-            for found in brought.evidence:
-                if found.id not in base.ids:
-                    known = known.with_rows(*_placed(chart, found))
+            for batch in _batches(
+                _placed(chart, told) for p in brought.parts if (told := p.told(base.ids)) is not None
+            ):
+                known = known.with_rows(*batch)
             base = _Base(chart, ids, known)
             if key is not None:
                 self._bases[kept] = base
@@ -217,13 +310,86 @@ class History:
                     self._bases.popitem(last=False)
             return base
 
+    def _chosen(
+        self, question: Question, found: Found, before: tuple[Axes, tuple[Feature, ...]] | None
+    ) -> tuple[Axes, tuple[Feature, ...]] | None:
+        """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
+
+        Otherwise those it was answered on before, or its own; and then what most releases would lose without it, while
+        it fits. None if the question alone is too large.
+        """
+        finest, own = finest_axes([question], found.axes), set(question.features)
+        if _size(finest, own | found.features) <= MAX_POINTS:
+            return finest, tuple(sorted(own | found.features))
+        # What was released for this very question was on a chart that told enough: it goes on telling that.
+        released = _released_for(question.digest, found)
+        starts = [
+            (finest_axes([question, *kept], {}), own.union(*(e.features for e in kept)))
+            for kept in (released, released[-1:], [])
+        ]
+        if before is not None:
+            both = finest_axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
+            # A round may have been released for it since: then a chart without that would tell it less.
+            late = any(question.digest in e.also and not _covers(before, e) for e in released)
+            starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
+        fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
+        start = next(fitting, None)
+        if start is None:
+            return None
+        axes, own = start
+        for extra, _ in self._lost(found, axes, own).most_common():
+            wider = {**axes, extra: finest[extra]} if isinstance(extra, str) else axes
+            more = own if isinstance(extra, str) else own | {extra}
+            if _size(wider, more) <= MAX_POINTS:
+                axes, own = wider, more
+        own |= {feature for feature in found.features if is_single(axes.get(feature[0]))}
+        return axes, tuple(sorted(own))
+
+    def _lost(self, found: Found, axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:
+        """Return for columns and features how many releases would tell less if they were left out, or left coarse.
+
+        A release that shares columns with the axes counts more than all that do not.
+        """
+        lost: Counter[str | Feature] = Counter()
+        count = found.count
+        for key, pool in sorted(found.pools.items(), key=lambda item: -item[1].members[-1].id):
+            e, known = pool.form, set(pool.form.features) <= set(features)
+            if known and covered(e, axes):
+                continue
+            if known and (way := self._fold(key, e, axes)) is not None and way.groups == e.groups:
+                continue
+            weight = (1 + count * len(e.columns & set(axes))) * len(pool.members)
+            finer = (a.column for a in e.workspace.axes if coarsened(a, axes.get(a.column)) is not a)
+            lost.update(dict.fromkeys([*finer, *sorted(set(e.features) - set(features))], weight))
+        return lost
+
+    def bring(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> list[tuple[frozenset[int], Evidence]]:
+        """Return what the releases tell on some axes and features, each with the numbers of those that it is from."""
+        parts = [*self._brought(found, axes, features).parts]
+        brought = [(part.pool.ids, told) for part in parts if (told := part.told(())) is not None]
+        return brought + [(frozenset(each.ids), part) for each in found.told for part in symmetric.evidence(each, axes)]
+
+    def _brought(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> _Brought:
+        """Return what the releases tell on some axes and features."""
+        if found.features <= set(features) and all(coarsened(a, axes.get(name)) is a for name, a in found.axes.items()):
+            return _Brought(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
+        parts = []
+        for key, pool in found.pools.items():
+            if set(pool.form.features) <= set(features):
+                if covered(pool.form, axes):
+                    parts.append(_Part(pool, None))
+                elif (way := self._fold(key, pool.form, axes)) is not None:
+                    parts.append(_Part(pool, way))
+        return _Brought(tuple(parts), finest_axes([part.form for part in parts], {}), is_all=False)
+
 
 def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
     """Return a recall with what is told about whole marginals of the columns of its chart."""
     axes = {axis.column: axis for axis in recall.chart.workspace.axes}
-    brought = [part for found in told for part in symmetric.evidence(found, axes)]
-    releases = tuple(sorted({*recall.releases, *(part.id for part in brought)}))
-    return replace(recall.with_evidence(brought), releases=releases)
+    brought = [(found, symmetric.evidence(found, axes)) for found in told]
+    used = {number for found, parts in brought if parts for number in found.ids}
+    releases = tuple(sorted({*recall.releases, *used}))
+    return replace(recall.with_evidence([part for _, parts in brought for part in parts]), releases=releases)
 
 
 def _carried(base: _Base, chart: Chart) -> Known:
@@ -238,6 +404,19 @@ def _placed(chart: Chart, found: Evidence) -> tuple[Floats, Floats]:
     return rows, found.y.ravel()
 
 
+def _batches(placed: Iterable[tuple[Floats, Floats]]) -> Iterator[tuple[Floats, Floats]]:
+    """Yield rows and what they told, many at a time: with_rows takes about as long for one."""
+    rows, told = list[Floats](), list[Floats]()
+    for B, y in placed:
+        rows.append(B)
+        told.append(y)
+        if sum(map(len, told)) >= BATCH:
+            yield np.vstack(rows), np.concatenate(told)
+            rows, told = [], []
+    if rows:
+        yield np.vstack(rows), np.concatenate(told)
+
+
 def small(answers: int, cells: int) -> bool:
     """Return whether that many plain counts on that many cells can be planned against the whole history."""
     return answers <= MAX_ASKED and cells <= MAX_POINTS
@@ -250,11 +429,17 @@ def _chart(table: Table, axes: Axes, features: tuple[Feature, ...]) -> Chart:
 # --- what is brought ---------------------------------------------------------------------------------------
 
 
-def finest_axes(brought: Iterable[Evidence | Question | Told], axes: Axes) -> dict[str, Axis]:
+def _released_for(digest: str, found: Found) -> list[Evidence]:
+    """Return what was released for a question, in the order of release."""
+    members = (e for pool in found.pools.values() for e in pool.members if e.question == digest or digest in e.also)
+    return sorted(members, key=lambda e: e.id)
+
+
+def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Axes) -> dict[str, Axis]:
     """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
     found = dict(axes)
     for one in brought:
-        for axis in one.workspace.axes:
+        for axis in (one if isinstance(one, Workspace) else one.workspace).axes:
             found[axis.column] = refined(found[axis.column], axis) if axis.column in found else axis
     return found
 
@@ -269,69 +454,9 @@ def is_single(axis: Axis | None) -> bool:
     return axis is not None and not axis.presence and axis.size == len(axis.atoms)
 
 
-def _chosen(
-    question: Question, found: Found, before: tuple[Axes, tuple[Feature, ...]] | None
-) -> tuple[Axes, tuple[Feature, ...]] | None:
-    """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
-
-    Otherwise those it was answered on before, or its own; and then what most releases would lose without it, while
-    it fits. None if the question alone is too large.
-    """
-    finest, own = finest_axes([question], found.axes), set(question.features)
-    if _size(finest, own | found.features) <= MAX_POINTS:
-        return finest, tuple(sorted(own | found.features))
-    # What was released for this very question was on a chart that told enough: it goes on telling that.
-    released = [e for e in found.evidence if e.question == question.digest or question.digest in e.also]
-    starts = [
-        (finest_axes([question, *kept], {}), own.union(*(e.features for e in kept)))
-        for kept in (released, released[-1:], [])
-    ]
-    if before is not None:
-        both = finest_axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
-        # A round may have been released for it since: then a chart without that would tell it less.
-        late = any(question.digest in e.also and not _covers(before, e) for e in released)
-        starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
-    fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
-    start = next(fitting, None)
-    if start is None:
-        return None
-    axes, own = start
-    for extra, _ in _lost(found.evidence, axes, own).most_common():
-        wider = {**axes, extra: finest[extra]} if isinstance(extra, str) else axes
-        more = own if isinstance(extra, str) else own | {extra}
-        if _size(wider, more) <= MAX_POINTS:
-            axes, own = wider, more
-    own |= {feature for feature in found.features if is_single(axes.get(feature[0]))}
-    return axes, tuple(sorted(own))
-
-
 def _covers(chart: tuple[Axes, tuple[Feature, ...]], found: Evidence) -> bool:
     """Return whether axes and features are fine enough for a release."""
     axes, features = chart
     return set(found.features) <= set(features) and all(
         coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes
     )
-
-
-def _lost(found: Sequence[Evidence], axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:
-    """Return for columns and features how many releases would tell less if they were left out, or left coarse.
-
-    A release that shares columns with the axes counts more than all that do not.
-    """
-    lost: Counter[str | Feature] = Counter()
-    for e in reversed(found):
-        part = folded(e, axes)
-        if part is not None and part.groups == e.groups and set(e.features) <= set(features):
-            continue
-        weight = 1 + len(found) * len(e.columns & set(axes))
-        finer = (a.column for a in e.workspace.axes if coarsened(a, axes.get(a.column)) is not a)
-        lost.update(dict.fromkeys([*finer, *sorted(set(e.features) - set(features))], weight))
-    return lost
-
-
-def bring(found: Found, axes: Axes, features: tuple[Feature, ...]) -> Found:
-    """Return what the releases tell on some axes and features."""
-    if found.features <= set(features) and all(coarsened(a, axes.get(name)) is a for name, a in found.axes.items()):
-        return found
-    usable = (e for e in found.evidence if set(e.features) <= set(features))
-    return Found().plus([part for e in usable if (part := folded(e, axes)) is not None])

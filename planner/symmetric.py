@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +19,7 @@ import numpy as np
 from mechanisms import helmert, marginals
 from mechanisms.marginals import Subset, subsets
 from planner import bodies
-from planner.accounts import Release
+from planner.accounts import Stored
 from planner.chart import Evidence, coarsened
 from planner.policy import Table
 from planner.workload import Floats, Workload
@@ -124,6 +124,11 @@ class Told:
     workspace: Workspace
     precisions: Mapping[Subset, float]
     table: Callable[[Subset], Floats]
+    also: tuple[int, ...] = ()  # other releases that are added up in it
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        return (self.id, *self.also)
 
     @cached_property
     def plain(self) -> tuple[Subset, float] | None:
@@ -137,7 +142,7 @@ class Told:
         return (top, min(levels)) if max(levels) <= ALIKE * min(levels) else None
 
 
-def read(release: Release, table: Table) -> Told | None:
+def read(release: Stored, table: Table) -> Told | None:
     """Return what a release of the kind "marginals" tells; None if domains changed since."""
     found = bodies.read_marginals(release, table)
     if found is None:
@@ -222,7 +227,7 @@ def onto(found: Told, workspace: Workspace) -> Told:
         return _folded(found.table(parts[part]), parts[part], folds)
 
     precisions = {part: found.precisions[A] / math.prod(folds[i].blocks[0] for i in A) for part, A in parts.items()}
-    return Told(found.id, workspace, precisions, centred)
+    return Told(found.id, workspace, precisions, centred, found.also)
 
 
 def _fold(axis: Axis, workspace: Workspace) -> _Fold | None:
@@ -246,7 +251,7 @@ def _levelled(found: Told, top: Subset, level: float, folds: Mapping[int, _Fold]
     whole = helmert.reconstructed(sizes, {part: found.table(part) for part in found.precisions}, top)
     y = whole.sum(axis=tuple(axis for axis, i in enumerate(top) if i not in folds))
     places = tuple(sorted(folds[i].place for i in kept))
-    return _plain(found.id, workspace, places, _folded(y, kept, folds), spread / level)
+    return replace(_plain(found.id, workspace, places, _folded(y, kept, folds), spread / level), also=found.also)
 
 
 def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:

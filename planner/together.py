@@ -361,7 +361,7 @@ class _Joining:
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
         history, version = planner.histories[table.name], planner.version(table.name)
-        meeting = met(group, history.found(version).plus(pending[0], told=pending[1]))
+        meeting = met(group, history, history.found(version).plus(*pending))
         if meeting is None:
             return False
         before, margin = dict(self.tasks), MARGIN

@@ -32,8 +32,9 @@ from planner.gate import Gate, Session
 from planner.ledger import Ledger
 from planner.listening import Server
 from planner.passwords import scram_verifier
-from planner.policy import Policy, load
+from planner.policy import Policy, ledger_place, load
 from planner.proposal import propose
+from planner.relocation import relocate
 from planner.result import Result
 from planner.verify import DELTA
 from proxy import batch
@@ -434,6 +435,20 @@ def _import(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPar
     return command
 
 
+def _relocate(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "relocate",
+        run_relocate,
+        about="move the ledger to another place, such as PostgreSQL, with all that was spent and released",
+        example="noisegate relocate postgresql://gate@db.example.org/ledger",
+        more="Gates on the old place refuse from then on. Interrupted, it goes on when it is run again.",
+    )
+    _policy(command)
+    command.add_argument("url", metavar="URL", help="where to, as the policy will have it: a file, or postgresql://…")
+    return command
+
+
 def _policy(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "policy", metavar="POLICY", nargs="?", default=POLICY, help=f"policy file, ./{POLICY} if left out"
@@ -465,6 +480,8 @@ def _settle(arguments: Arguments) -> None:
     """Tell the policy from the SQL by its .toml, split the settings, read SQL from stdin; or ValueError."""
     if "table" in arguments and arguments.table.endswith(".toml"):
         arguments.policy, arguments.table = arguments.table, arguments.policy
+    if "url" in arguments and arguments.url.endswith(".toml"):
+        arguments.policy, arguments.url = arguments.url, arguments.policy
     if "sql" not in arguments:
         return
     if "file" in arguments:
@@ -498,7 +515,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 COMMANDS = (
     *(_init, _check, _query, _explain, _verify, _fidelity, _round, _serve),
-    *(_budget, _passwd, _refresh, _export, _import),
+    *(_budget, _passwd, _refresh, _export, _import, _relocate),
 )
 
 
@@ -831,6 +848,19 @@ def run_import(arguments: Arguments) -> int:
     """Make a new ledger out of exported releases."""
     found = archive.load(load(arguments.policy).ledger, Path(arguments.file), head=arguments.head)
     _say(_archived(arguments.file, found))
+    return 0
+
+
+def run_relocate(arguments: Arguments) -> int:
+    """Move the ledger, and say what to change in the policy."""
+    policy = load(arguments.policy)
+    try:
+        place = ledger_place(arguments.url, policy.path)
+    except ValueError as error:
+        raise BadValue(str(error)) from None
+    count = relocate(policy.ledger, place)
+    _say(f"{count} release{'s'[: count != 1]} moved; put this under [ledger] in {policy.path.name}:")
+    print(f"url = {json.dumps(arguments.url, ensure_ascii=False)}")
     return 0
 
 

@@ -21,7 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
-from planner.stores import HEAD, Connection, OutcomeUnknown, Remote, Rows, Statement, damaged, missing, newer
+from planner.stores import HEAD, Begun, Connection, OutcomeUnknown, Remote, Rows, Statement, damaged, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -46,18 +46,18 @@ DEFAULTS = {
 }
 """Of connections, where the URL says nothing else."""
 
-READ = """
-BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
-SET LOCAL search_path = {schema}, pg_temp
-"""
-WRITE = """
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SET LOCAL search_path = {schema}, pg_temp;
-SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
-    WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true);
-SET LOCAL lock_timeout = '{busy}s';
-SET LOCAL idle_in_transaction_session_timeout = '{idle}s'
-"""
+READ = (
+    "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "SET LOCAL search_path = {schema}, pg_temp",
+)
+WRITE = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    "SET LOCAL search_path = {schema}, pg_temp",
+    """SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+        WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)""",
+    "SET LOCAL lock_timeout = '{busy}s'",
+    "SET LOCAL idle_in_transaction_session_timeout = '{idle}s'",
+)
 TRY_AGAIN = "nothing was charged; try again"
 
 
@@ -71,7 +71,13 @@ def _guards(table: str) -> tuple[str, ...]:
     )
 
 
-DIALECT = Dialect("BIGINT", "BYTEA", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", _guards)
+def _counts_on(table: str, last: int) -> tuple[str, ...]:
+    return (f"ALTER TABLE {table} ALTER COLUMN id RESTART WITH {last + 1}",)
+
+
+DIALECT = Dialect(
+    "BIGINT", "BYTEA", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", _guards, "OVERRIDING SYSTEM VALUE", _counts_on
+)
 
 
 class PostgresStore:
@@ -79,7 +85,7 @@ class PostgresStore:
 
     def __init__(self, place: Remote) -> None:
         """Use open() instead."""
-        self.name, self.identity = place.name, ""
+        self.name, self.identity, self.dialect = place.name, "", DIALECT
         self._place = place
         self._closed = False
         self._connection: _Patient | None = None
@@ -97,48 +103,59 @@ class PostgresStore:
         return store
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[tuple[Connection, str | None]]:
-        with self._block(write=write, then=f"{HEAD} FOR UPDATE" if write else HEAD) as (connection, row):
-            yield connection, row and row[0]
+    def transaction(self, *statements: Statement, write: bool) -> Iterator[Begun]:
+        head: Statement = (f"{HEAD} FOR UPDATE" if write else HEAD, ())
+        with self._block(head, *statements, write=write) as (connection, [found, *rows]):
+            yield connection, found[0][0] if found else None, rows
 
     @contextmanager
-    def _block(self, *, write: bool, then: str) -> Iterator[tuple[Connection, Any]]:
-        """Run the block in a transaction that begins with a statement, given the row of that."""
+    def _block(self, *statements: Statement, write: bool) -> Iterator[tuple[Connection, list[list[Any]]]]:
+        """Run the block in a transaction that begins with some statements, given the rows of those."""
         with _explained(self.name):
-            connection, row = self._begun(write=write, then=then)
+            connection, rows = self._begun(statements, write=write)
+            block = _Statements(connection)
             try:
-                yield _Statements(connection), row
+                yield block, rows
+                last = _message(connection, [*block.last, ("COMMIT", ())])
             except BaseException:
                 self._undo()
                 raise
-            self._commit(connection, write=write)
+            self._commit(connection, last, write=write)
 
-    def _begun(self, *, write: bool, then: str) -> tuple[_Patient, Any]:
+    def _begun(self, statements: Sequence[Statement], *, write: bool) -> tuple[_Patient, list[list[Any]]]:
         """Return a connection inside a transaction, made anew if the last one was lost since it was used."""
-        begin = (WRITE if write else READ).format(schema=self._place.schema, busy=BUSY_SECONDS, idle=IDLE_SECONDS)
-        sql = f"{begin};\n{then}"  # one message, so that nothing is waited for in between
+        values = {"schema": self._place.schema, "busy": BUSY_SECONDS, "idle": IDLE_SECONDS}
+        begin = [sql.format(**values) for sql in (WRITE if write else READ)]
         if self._connection is not None:
             try:
-                return self._sent(self._connection, sql)
+                return self._sent(self._connection, begin, statements)
             except psycopg.OperationalError:
                 if self._connection is not None:
                     raise
-        return self._sent(self._connect(), sql)
+        return self._sent(self._connect(), begin, statements)
 
-    def _sent(self, connection: _Patient, sql: str) -> tuple[_Patient, Any]:
+    def _sent(
+        self, connection: _Patient, begin: list[str], statements: Sequence[Statement]
+    ) -> tuple[_Patient, list[list[Any]]]:
+        """Begin a transaction and run statements in it: one message, so that nothing is waited for in between."""
         try:
-            cursor = connection.execute(sql.encode())
-            while cursor.nextset():
-                pass
-            return connection, cursor.fetchone()
+            rows = _asked(connection, [(sql, ()) for sql in begin] + list(statements))
+            return connection, rows[len(begin) :]
         except BaseException:
             self._undo()
             raise
 
-    def _commit(self, connection: _Patient, *, write: bool) -> None:
+    def _commit(self, connection: _Patient, message: bytes, *, write: bool) -> None:
+        """Send the last statements and the commit as one message."""
         try:
-            done = connection.execute("COMMIT").statusmessage
+            cursor = connection.execute(message)
+            while cursor.nextset():
+                pass
+            done = cursor.statusmessage
         except psycopg.Error as error:
+            if connection.info.transaction_status == pq.TransactionStatus.INERROR:  # it did not come to the commit
+                self._undo()
+                raise
             self._drop()
             if write:
                 what = "was lost before it acknowledged" if error.sqlstate is None else f"ended with {_called(error)}"
@@ -166,7 +183,7 @@ class PostgresStore:
         with _explained(self.name):
             while True:
                 try:
-                    self._begun(write=True, then=f"{HEAD} FOR UPDATE")
+                    self._begun([(f"{HEAD} FOR UPDATE", ())], write=True)
                     break
                 except psycopg.OperationalError:
                     if time.monotonic() > until:
@@ -196,9 +213,9 @@ class PostgresStore:
 
     def _checked_identity(self, new: str | None) -> str:
         """Return the identity of a ledger in the current format, made or brought to it; or raise LedgerFailed."""
-        with self._block(write=False, then="SHOW fsync") as (connection, fsync):
+        with self._block(("SHOW fsync", ()), write=False) as (connection, [fsync]):
             version = self._format(connection)
-        if fsync == ("off",):
+        if fsync == [("off",)]:
             raise LedgerFailed(
                 f"the ledger {self.name} can't be kept here: the server has fsync = off, and loses charges",
                 hint="turn fsync on in the server's configuration",
@@ -207,10 +224,10 @@ class PostgresStore:
             if version == 0 and new is None:
                 raise missing(self.name, self._place.marker.name)
             self._migrate(new)
-        with self._block(write=False, then="SELECT value FROM meta WHERE name = 'identity'") as (_, row):
-            if row is None:
+        with self._block(("SELECT value FROM meta WHERE name = 'identity'", ()), write=False) as (_, [rows]):
+            if not rows:
                 raise damaged(self.name, "it has no identity")
-            return str(row[0])
+            return str(rows[0][0])
 
     def _format(self, connection: Connection) -> int:
         """Return the format of the ledger in the schema; 0 if there is none."""
@@ -228,7 +245,7 @@ class PostgresStore:
         """Bring the tables to the current format; does nothing if another gate was faster."""
         schema = self._place.schema
         lock = f"SELECT pg_advisory_xact_lock(hashtextextended('noisegate {schema}', 0))"
-        with self._block(write=True, then=lock) as (connection, _):
+        with self._block((lock, ()), write=True) as (connection, _):
             if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = ?", (schema,)).fetchone() is None:
                 connection.execute(f"CREATE SCHEMA {schema}")
             version = self._format(connection)
@@ -271,21 +288,32 @@ class _Statements:
 
     def __init__(self, connection: _Patient) -> None:
         self._connection = connection
+        self.last: list[Statement] = []
 
     def execute(self, sql: str, parameters: Sequence[str | int | bytes] = (), /) -> Rows:
         return self._connection.execute(_formatted(sql), parameters)
 
     def ask(self, *statements: Statement) -> list[list[Any]]:
-        # One simple query. In libpq's pipeline mode a server does not end transactions that are left idle.
-        sql = b";\n".join(_formatted(sql) for sql, _ in statements)
-        values = [value for _, parameters in statements for value in parameters]
-        found: list[list[Any]] = []
-        with psycopg.ClientCursor(self._connection) as cursor:
-            cursor.execute(sql, values)
-            for _ in statements:
-                found.append(cursor.fetchall() if cursor.description else [])
-                cursor.nextset()
-        return found
+        return _asked(self._connection, statements)
+
+    def finish(self, *statements: Statement) -> None:
+        self.last.extend(statements)
+
+
+def _asked(connection: _Patient, statements: Sequence[Statement]) -> list[list[Any]]:
+    found: list[list[Any]] = []
+    cursor = connection.execute(_message(connection, statements))
+    for _ in statements:
+        found.append(cursor.fetchall() if cursor.description else [])
+        cursor.nextset()
+    return found
+
+
+def _message(connection: _Patient, statements: Sequence[Statement]) -> bytes:
+    """Return statements as one simple query. In libpq's pipeline mode a server does not end transactions left idle."""
+    sql = b";\n".join(_formatted(sql) for sql, _ in statements)
+    values = [value for _, parameters in statements for value in parameters]
+    return psycopg.ClientCursor(connection).mogrify(sql, values).encode() if values else sql.replace(b"%%", b"%")
 
 
 @lru_cache(maxsize=256)

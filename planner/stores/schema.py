@@ -12,12 +12,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Dialect:
-    """What engines call things: numbers, bytes, an id that is counted up; and how rows are kept from being changed."""
+    """What engines call things: numbers, bytes, an id that is counted up; and how rows are kept from being changed.
+
+    `given` stands in an INSERT that brings such ids, and `counts_on` lets a table count on after one.
+    """
 
     integer: str
     data: str
     counted: str
     guards: Callable[[str], tuple[str, ...]]
+    given: str
+    counts_on: Callable[[str, int], tuple[str, ...]]
 
 
 def _first(d: Dialect) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
 from planner.files import publish
-from planner.stores import HEAD, RESTORE, Connection, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
+from planner.stores import HEAD, RESTORE, Begun, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
@@ -29,7 +29,7 @@ def _guards(table: str) -> tuple[str, ...]:
     )
 
 
-DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards)
+DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards, "", lambda _table, _last: ())
 
 
 class SqliteStore:
@@ -38,6 +38,7 @@ class SqliteStore:
     def __init__(self, path: Path) -> None:
         """Use open() instead."""
         self.path, self.name = path, path.name
+        self.dialect = DIALECT
         self._file = _file_id(path)
         self._connection = _connect(path)
         self.identity = ""
@@ -58,13 +59,14 @@ class SqliteStore:
             return store
 
     @contextmanager
-    def transaction(self, *, write: bool) -> Iterator[tuple[Connection, str | None]]:
+    def transaction(self, *statements: Statement, write: bool) -> Iterator[Begun]:
         with _explained(self.path):
             self._check_place()
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
             try:
                 head = self._connection.execute(HEAD).fetchone()
-                yield _Statements(self._connection), head and head[0]
+                connection = _Statements(self._connection)
+                yield connection, head and head[0], connection.ask(*statements)
                 self._commit(write=write)
             except BaseException:
                 with suppress(sqlite3.Error):
@@ -104,6 +106,9 @@ class _Statements:
 
     def ask(self, *statements: Statement) -> list[list[Any]]:
         return [self.execute(*statement).fetchall() for statement in statements]
+
+    def finish(self, *statements: Statement) -> None:
+        self.ask(*statements)
 
 
 def _connect(path: Path) -> sqlite3.Connection:

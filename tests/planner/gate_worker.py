@@ -70,6 +70,40 @@ def _killed(path: Path, rounds: int, *, workers: int) -> object:
     return [line for line in logged(log) if line != "ready"]
 
 
+def come_and_go(path: Path, rounds: int) -> object:
+    """Add gates while two others answer, and remove them again, closed or killed; return all answers of each."""
+    log, stop = path.with_name("gates.log"), path.with_name("stop")
+
+    def asking(name: str, most: int) -> Callable[[Log], None]:
+        def ask(write: Log) -> None:
+            own = random.Random(os.urandom(16))
+            gate = Gate.open(path)
+            session = gate.session("ann" if name == "steady" else "bob")
+            for _ in range(most):
+                if stop.exists():
+                    break
+                write(f"{name} {told(session, own.choice(QUESTIONS))}")
+            gate.close()
+
+        return ask
+
+    def answers(name: str) -> int:
+        return sum(line.startswith(f"{name} ") for line in logged(log))
+
+    steady = [forked(asking("steady", 10**9), log) for _ in range(2)]
+    for number in range(rounds):
+        before, killed = answers("steady"), number % 2
+        child = forked(asking(str(number), 10**9 if killed else 3), log)
+        while answers(str(number)) < 3 or answers("steady") < before + 3:  # they answer at the same time
+            time.sleep(0.005)
+        if killed:
+            os.kill(child, signal.SIGKILL)
+        assert os.waitpid(child, 0)[1] == (signal.SIGKILL if killed else 0)
+    stop.touch()
+    assert [os.waitpid(child, 0)[1] for child in steady] == [0, 0]
+    return [line.partition(" ")[2] for line in logged(log)]
+
+
 def together(path: Path, workers: int, number: int) -> object:
     """Let processes wait for each other, then ask the same question at once; return all answers."""
     log, start = path.with_name("together.log"), path.with_name("start")
@@ -119,7 +153,9 @@ def _started(children: list[int], log: Path, start: Path) -> object:
     return {"codes": codes, "lines": [line for line in logged(log) if line != "ready"]}
 
 
-TASKS: dict[str, Callable[..., object]] = {task.__name__: task for task in (kill, kill_one, together, race)}
+TASKS: dict[str, Callable[..., object]] = {
+    task.__name__: task for task in (kill, kill_one, come_and_go, together, race)
+}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](Path(sys.argv[2]), *map(int, sys.argv[3:]))))

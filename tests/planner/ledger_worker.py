@@ -23,7 +23,9 @@ from planner.accounts import Caps, Draft
 from planner.costs import constant
 from planner.errors import BudgetExceeded, LedgerFailed, Refusal
 from planner.ledger import Ledger
+from planner.relocation import relocate
 from planner.stores import Remote, is_remote, marker_of, postgres
+from planner.stores.sqlite import SqliteStore
 from tests.proxy.postgres import Postgres
 
 Log = Callable[[str], object]
@@ -238,6 +240,27 @@ def abandon(path: Path, commits: int) -> object:
     return path.with_name(path.name + "-wal").stat().st_size
 
 
+def relocated(place: Path | Remote, back: int, commits: int) -> object:
+    """Move the ledger beside a place there, or back; die right after so many transactions were written."""
+    file, count = beside(place, "old.sqlite"), 0
+
+    def counting(store: type) -> None:
+        commit = store._commit  # type: ignore[attr-defined]
+
+        def counted(self: object, *arguments: object, write: bool) -> None:
+            nonlocal count
+            commit(self, *arguments, write=write)
+            count += write
+            if count == commits:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        store._commit = counted  # type: ignore[attr-defined]
+
+    counting(SqliteStore)
+    counting(postgres.PostgresStore)
+    return relocate(*(place, file) if back else (file, place))
+
+
 def full(path: Path) -> object:
     """Commit until no file can grow any more, then make room and go on."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -284,7 +307,7 @@ def _failure(work: Callable[[], object]) -> str | None:
 
 TASKS: dict[str, Callable[..., object]] = {
     task.__name__: task
-    for task in (race, races, endure, pause_before, pause_inside, kill, born, abandon, full, readonly, fork)
+    for task in (race, races, endure, pause_before, pause_inside, kill, born, abandon, relocated, full, readonly, fork)
 }
 
 if __name__ == "__main__":

@@ -101,6 +101,19 @@ def test_spending_grows_one_release_at_a_time_and_leaves_the_former_one_as_it_wa
         assert spending.dearest == dearest(history[:count], limit=limit)
 
 
+@given(st.lists(st.tuples(costs(), st.booleans()), max_size=8), st.integers(1, 40))
+def test_the_bound_found_without_a_search_is_never_below_the_dearest_cell(
+    history: list[tuple[Cost, bool]], limit: int
+) -> None:
+    spending = Spending(limit=limit)
+    for number, (cost, is_sought) in enumerate(history, 1):
+        spending = spending.plus(cost)
+        truth = brute_force([cost for cost, _ in history[:number]])
+        assert truth <= spending.bound <= sum(cost.highest for cost, _ in history[:number])
+        if is_sought:
+            assert truth <= spending.dearest == spending.bound
+
+
 @given(st.lists(costs(highest=SAFE - 1), max_size=5), st.sampled_from([1, 6, 2**20]))
 def test_sums_beyond_64_bits_do_not_wrap(history: list[Cost], limit: int) -> None:
     assert dearest(history, limit=limit) >= brute_force(history)

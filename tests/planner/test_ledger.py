@@ -28,7 +28,7 @@ from planner.errors import BudgetExceeded, LedgerFailed
 from planner.ledger import Ledger
 from planner.stores import Remote
 from planner.stores.sqlite import SqliteStore
-from tests.proxy.postgres import Postgres, running
+from tests.proxy.postgres import MEMORY, Postgres, running
 
 from .ledger_worker import draft, remote, written
 
@@ -172,6 +172,15 @@ def test_versions_of_a_table_count_from_one_and_keep_their_fingerprint(ledger: L
     assert ledger.refresh("others", "dd") == 2
     with Ledger.open(place) as again:
         assert (again.version("people"), again.fingerprint("people")) == (2, "bb")
+
+
+def test_the_version_at_a_release_is_that_of_the_data_then(ledger: Ledger) -> None:
+    assert ledger.version_at("people", 7) == 1
+    pay(ledger, draft("before"))
+    ledger.refresh("people", "new data")
+    pay(ledger, replace(draft("after"), version=2))
+    assert [ledger.version_at("people", number) for number in (0, 1, 2, 10**30)] == [1, 1, 2, 2]
+    assert ledger.version_at("others", 2) == 1
 
 
 def test_only_gaussian_until_another_kind_is_released(ledger: Ledger) -> None:
@@ -327,6 +336,32 @@ def test_processes_racing_for_the_last_of_the_budget_win_exactly_what_fits(place
     assert sorted(result["lines"]) == sorted(["refused"] * 50 + [f"stored {number}" for number in range(1, 31)])
     with Ledger.open(place) as ledger:
         assert ledger.spent("everyone") == 30
+
+
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    """A folder whose disk is quick, for what is not about the disk."""
+    folder = Path(tempfile.mkdtemp(prefix="noisegate-ledger-", dir=MEMORY))
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_two_gates_racing_for_the_last_of_a_budget_thousands_of_times_win_it_once_each(
+    kind: str, in_memory: Path, request: pytest.FixtureRequest
+) -> None:
+    races = 3000
+    file = in_memory / "ledger.sqlite"
+    place = file if kind == "sqlite" else remote(request.getfixturevalue("server"), in_memory)
+    lines = [line.split() for line in worker("races", place, races)["lines"]]
+    assert sorted(int(race) for word, race, _ in lines if word == "won") == list(range(races))
+    assert sorted(int(race) for word, race, _ in lines if word == "refused") == list(range(races))
+    assert {name for word, _, name in lines if word == "won"} == {"0", "1"}  # both had their share: they did race
+    with Ledger.open(place) as ledger:
+        assert sorted(release.population for release in ledger.releases()) == sorted(
+            f"people {number}" for number in range(races)
+        )
+        assert {ledger._view.spent(f"people {number}") for number in range(races)} == {1}
 
 
 # Crashes

@@ -399,6 +399,22 @@ def test_refresh_refuses_an_unknown_table(run: Run) -> None:
     assert result.stderr.startswith("error: ")
 
 
+def test_relocate_takes_the_policy_in_either_place_and_is_safe_to_run_twice(run: Run) -> None:
+    for arguments in (("adult.toml", "new.sqlite"), ("new.sqlite", "adult.toml")):
+        result = run("relocate", *arguments)
+        assert (result.returncode, result.stdout) == (0, 'url = "new.sqlite"\n'), result.stderr
+    assert run("budget", "adult.toml").stderr.startswith(
+        "error: the ledger adult.ledger.sqlite was moved to new.sqlite"
+    )
+
+
+def test_relocate_repeats_no_password(run: Run) -> None:
+    result = run("relocate", "adult.toml", "postgresql://ann:hunter2@db/ledger")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: url must not hold a password")
+    assert "hunter2" not in result.stdout + result.stderr
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help_with_an_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
