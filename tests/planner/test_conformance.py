@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import random
 from collections.abc import Iterator
 from contextlib import closing
@@ -153,6 +154,23 @@ def test_every_engine_returns_the_same_vectors(parquet: Path, other: str, varian
                 group = np.array([draw.randrange(6) for _ in range(space.cells)])
                 assert units(theirs, space, group) == units(ours, space, group), space.axes
         assert seen
+
+
+def test_the_kept_rows_of_a_unit_are_those_with_the_smallest_stated_hash(parquet: Path, other: str) -> None:
+    domain, kept = grid("integer", 0, ROWS, 1), np.zeros(ROWS + 1, dtype=np.int64)
+    units: dict[str, list[int]] = {}
+    for row in engines.rows(ROWS, seed=7):
+        if row["who"] is not None:
+            units.setdefault(row["who"], []).append(row["key"])
+    for who, keys in units.items():
+        keys.sort(key=lambda key: hashlib.md5(f"noisegate|{who}|{key}".encode()).hexdigest())
+        np.add.at(kept, keys[:4], 1)
+    for source in (str(parquet), other):
+        found = table(source, {"key": domain}, unit="who", max_rows_per_unit=4, row_key="key")
+        atoms = np.arange(domain.cells)
+        space = Workspace(found, (Axis("key", domain, atoms, atoms),))
+        with closing(open_source(found)) as opened:
+            assert vector(opened, space, ()) == kept[:, None].tolist()
 
 
 def vector(source: Source, space: Workspace, features: tuple[Feature, ...]) -> list[list[int]]:
