@@ -26,7 +26,7 @@ from planner.domain import Domain
 from planner.errors import SourceFailed
 from planner.location import table_name
 from planner.policy import Table
-from planner.sources.grouping import Fetched, SqlSource, meaning
+from planner.sources.grouping import ROW_BITS, Fetched, SqlSource, meaning
 from planner.workspace import Ints
 
 KINDS = {
@@ -116,7 +116,7 @@ class SparkSource(SqlSource):
 
     dialect = "spark"
     huge = "DECIMAL(38, 0)"
-    headroom = 40  # a table has at most 2^40 rows, and Spark sums 64 bits into 64 bits
+    headroom = ROW_BITS  # Spark sums 64 bits into 64 bits
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
