@@ -5,6 +5,7 @@ RUNTIME := .venv/.stamp-runtime
 DEVELOPMENT := .venv/.stamp
 CLIENTS := .venv/.stamp-clients
 SPARK := .venv/.stamp-spark
+ICEBERG := .venv/.stamp-iceberg
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
@@ -16,7 +17,7 @@ help:  ## show this list
 demo: $(RUNTIME)  ## ask the bundled table a dozen questions
 	@$(BIN)/python -m noisegate.demo
 
-test: check $(CLIENTS) $(SPARK)  ## everything that must hold
+test: check $(CLIENTS) $(SPARK) $(ICEBERG)  ## everything that must hold
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --max-worker-restart 0
 
 check: $(DEVELOPMENT)  ## format, lint, types, import contracts
@@ -55,6 +56,12 @@ $(CLIENTS): tests/proxy/clients/fetch.py | $(DEVELOPMENT)
 $(SPARK): pyproject.toml | $(DEVELOPMENT)
 	@echo 'installing pyspark, which is large'
 	@$(PIP_INSTALL) --editable '.[spark]'
+	@touch $@
+
+# Beside the environment, not in it: the only runtime of Iceberg that is a wheel is for Spark 3.5, and 1.0.3 lacks classes.
+$(ICEBERG): | $(DEVELOPMENT)
+	@echo 'installing Iceberg with a Spark of its own, which is large'
+	@$(PIP_INSTALL) --target .venv/iceberg 'pyspark==3.5.*' snowpark-connect-deps-iceberg==1.0.2
 	@touch $@
 
 $(DEVELOPMENT): pyproject.toml | $(BIN)/python

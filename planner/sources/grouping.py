@@ -22,6 +22,7 @@ from planner.domain import Domain
 from planner.errors import WrongColumns
 from planner.policy import Table
 from planner.sources import Cut, Tally
+from planner.sources.edges import edge
 from planner.workspace import Axis, Feature, Ints, Workspace
 
 SMALL_DOMAIN = 128
@@ -29,6 +30,12 @@ SMALL_DOMAIN = 128
 
 FEW_RUNS = 32
 """Larger columns are cut into atoms inside the engine when the atoms make at most so many ranges."""
+
+FEW_LABELS = 64
+"""Groups by at most so many labels are numbered by comparing; by more, in a join."""
+
+ROW_BITS = 40
+"""A table has at most 2^40 rows; all engines sum 32 bits into 64 or more."""
 
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""
@@ -137,6 +144,8 @@ class SqlSource(ABC):
         return exp.to_identifier(name, quoted=True).sql(self.dialect)
 
     def literal(self, value: object) -> str:
+        if isinstance(value, dt.datetime):
+            return f"TIMESTAMP '{value}'"
         if isinstance(value, dt.date):
             return f"DATE '{value}'"  # sqlglot 30 writes the year 1 as 1, which PostgreSQL reads as 2001
         return exp.convert(value).sql(self.dialect)
@@ -251,12 +260,16 @@ class SqlSource(ABC):
         """
         unit, key = self.key(self.table.unit or ""), self.key(self.table.row_key or "")
         values = [
-            f"{self.index(column, domain) if domain.ordered else self.value(column, domain)} NULLS LAST"
+            self.index(column, domain) if domain.ordered else self.value(column, domain)
             for column, domain in self._declared()
         ]
-        order = ", ".join([self.digest([self.literal(SEED), unit, key]), *values])
+        # As columns, since Spark would compute them in every comparison of its sort.
+        keys = [self.digest([self.literal(SEED), unit, key]), *values]
+        named = ", ".join(f"{found} AS __k{i}" for i, found in enumerate(keys))
+        keyed = f"SELECT {self._needed()}, {named} FROM {self._from}{_where(tests)}"
+        order = ", ".join(f"__k{i} NULLS LAST" for i in range(len(keys)))
         number = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
-        return f"SELECT {self._needed()}, {number} AS __n FROM {self._from}{_where(tests)}"
+        return f"SELECT {self._needed()}, {number} AS __n FROM ({keyed}) AS h"
 
     def _needed(self) -> str:
         """Return the columns that are read: the gate needs no right to see the others."""
@@ -275,10 +288,8 @@ class SqlSource(ABC):
         for j, (axis, code) in enumerate(zip(axes, codes, strict=True)):
             found = f"c{j}" if not code.first else f"CAST(c{j} AS BIGINT) - {code.first}"
             if code.labels is not None:
-                # A join, since engines move conditions on a CASE below the grouping, where each row pays for it.
-                values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(code.labels))
-                joins.append(f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v")
-                found = f"d{j}.i"
+                found, join = self._number(j, code.labels)
+                joins.append(join)
                 if axis.domain.other is not None:
                     found = f"COALESCE({found}, CASE WHEN c{j} IS NOT NULL THEN {len(code.labels)} END)"
                 if axis.domain.nullable:
@@ -294,6 +305,18 @@ class SqlSource(ABC):
         keys = [*ranges, *names]
         return f"SELECT {', '.join([*totals, *keys])} {inside} GROUP BY {', '.join(keys)}"
 
+    def _number(self, j: int, labels: Sequence[object]) -> tuple[str, str]:
+        """Return the SQL of the number of a group's label, NULL if it is none, and the join that it takes.
+
+        Engines would test each row for a number that is not NULL, below the grouping: n, that is known after it only,
+        stops them.
+        """
+        if len(labels) <= FEW_LABELS:
+            cases = "".join(f" WHEN {self.literal(label)} THEN {i}" for i, label in enumerate(labels))
+            return f"CASE WHEN n > 0 THEN CASE c{j}{cases} END END", ""
+        values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(labels))
+        return f"d{j}.i", f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v"
+
     def _code(self, axis: Axis, *, fine: bool = True) -> Code:
         """Return how an axis is grouped; with `fine`, by single values where they are few, to serve others."""
         domain = axis.domain
@@ -307,37 +330,42 @@ class SqlSource(ABC):
         if (fine and domain.cells <= SMALL_DOMAIN) or len(starts) > FEW_RUNS:
             if self._is_plain(axis.column, domain):
                 if domain.step == 1 and isinstance(domain.low, int):
-                    return Code(
-                        self._plain(axis.column, domain), np.arange(domain.cells), filtered=True, first=domain.low
-                    )
+                    # DuckDB groups by this sooner than by CASE, and sums CASE sooner; NULL is filtered out.
+                    key = f"least(greatest({self.quoted(axis.column)}, {domain.low}), {domain.high})"
+                    return Code(key, np.arange(domain.cells), filtered=True, first=domain.low)
                 return Code(self._summand(axis.column, domain), np.arange(domain.cells), filtered=True)
             return Code(self.index(axis.column, domain), np.arange(domain.cells))
-        found = self._grid_index(self.value(axis.column, domain), domain)
-        atoms = axis.atoms[starts]
-        steps = "".join(f" WHEN {found} < {end} THEN {atom}" for end, atom in zip(starts[1:], atoms, strict=False))
-        null = f" WHEN {found} IS NULL THEN {axis.atoms[-1]}" if domain.nullable else f" WHEN {found} IS NULL THEN NULL"
-        return Code(f"CASE{null}{steps} ELSE {atoms[-1]} END", axis.atoms)
+        found, atoms = self.value(axis.column, domain), axis.atoms[starts]
+        null = axis.atoms[-1] if domain.nullable else "NULL"
+        steps = [(self._before(found, domain, int(end)), atom) for end, atom in zip(starts[1:], atoms, strict=False)]
+        cases = "".join(f" WHEN {test} THEN {atom}" for test, atom in steps)
+        return Code(f"CASE WHEN {found} IS NULL THEN {null}{cases} ELSE {atoms[-1]} END", axis.atoms)
+
+    def _before(self, found: str, domain: Domain, index: int) -> str:
+        """Return the test that a value that is not NULL lies in a cell before this one."""
+        first = edge(domain, index)
+        if first is None:
+            return f"{found} IS NOT NULL"
+        return f"{found} < {self.double(first) if domain.type == 'float' else self.literal(first)}"
 
     def _is_plain(self, column: str, domain: Domain) -> bool:
         """Return whether a column holds integers that 64 bits can clip and count from the lowest, NULL apart."""
         return not domain.nullable and _span(domain) < 2**62 and self.is_integer(column)
 
-    def _plain(self, column: str, domain: Domain) -> str:
-        """Return a plain column moved into its bounds, at half the time; least and greatest pass over NULL."""
-        return f"least(greatest({self.quoted(column)}, {domain.low}), {domain.high})"
-
     def _summand(self, column: str, domain: Domain) -> str:
         """Return the SQL of a column's index, right for rows inside its domain; no others are in any kept group."""
         if not self._is_plain(column, domain):
             return self.index(column, domain)
-        offset = f"CAST({self._plain(column, domain)} AS BIGINT)" + (f" - {domain.low}" if domain.low else "")
+        kind = "INTEGER" if _narrow(domain) else "BIGINT"
+        clipped = _clipped(self.quoted(column), f"{domain.low}", f"{domain.high}")
+        offset = f"CAST({clipped} AS {kind})" + (f" - {domain.low}" if domain.low else "")
         return offset if domain.step == 1 else self.quotient(offset, domain.step)
 
     def index(self, column: str, domain: Domain) -> str:
         """Return the SQL of a column's index on its domain: clipped (ranges) or matched (lists); NULL has the last."""
         found = self.value(column, domain)
         if domain.ordered:
-            # greatest and least pass over NULL, so it is kept apart.
+            # least passes over NULL, so it is kept apart.
             number = f"CASE WHEN {found} IS NOT NULL THEN {self._grid_index(found, domain)} END"
             return f"COALESCE({number}, {domain.size})" if domain.nullable else number
         labels = domain.values or ()
@@ -347,7 +375,7 @@ class SqlSource(ABC):
         return f"CASE WHEN {found} IS NULL THEN {domain.size} ELSE {number} END" if domain.nullable else number
 
     def _grid_index(self, found: str, domain: Domain) -> str:
-        """Return the SQL of the index of the nearest grid value, from 0 to size - 1; NULL for NULL."""
+        """Return the SQL of the index of the nearest grid value, from 0 to size - 1, of a value that is not NULL."""
         low, high, step = domain.low, domain.high, domain.step
         match domain.type:
             case "integer":
@@ -358,8 +386,7 @@ class SqlSource(ABC):
             case "float":
                 first = self.double(low)
                 steps = f"({_clipped(found, first, self.double(high))} - {first}) / {self.double(step)}"
-                nearest = f"CAST(floor({steps} + {self.double('0.5')}) AS BIGINT)"
-                return f"CASE WHEN {nearest} >= {domain.size} THEN {domain.size - 1} ELSE {nearest} END"
+                return f"least(CAST(floor({steps} + {self.double('0.5')}) AS BIGINT), {domain.size - 1})"
             case "date":
                 first, last = f"DATE '{low}'", f"DATE '{high}'"
                 days = self.days(_clipped(found, first, last), first)
@@ -378,8 +405,11 @@ class SqlSource(ABC):
         return f"({found} IS NULL OR {listed})" if domain.nullable else listed
 
     def _power(self, name: str, column: str, power: int) -> str:
-        bits = power * self._domain(column).cells.bit_length() + self.headroom
-        number = f"CAST({name} AS {'BIGINT' if bits < 63 else self.huge})"
+        """Return a power of an index, in the narrowest type in which it is summed safely: engines sum those faster."""
+        bits = power * self._domain(column).cells.bit_length()
+        wide = "BIGINT" if bits + self.headroom < 63 else self.huge
+        kind = "INTEGER" if bits + ROW_BITS < 63 else wide
+        number = f"CAST({name} AS {kind})"
         return number if power == 1 else f"{number} * {number}"
 
     def _check_present(self) -> None:
@@ -420,6 +450,12 @@ def _span(domain: Domain) -> int:
     if isinstance(domain.low, int) and isinstance(domain.high, int):
         return domain.high - domain.low
     return 2**64
+
+
+def _narrow(domain: Domain) -> bool:
+    """Return whether 32 bits hold the bounds of an integer grid, and how far they are apart."""
+    ends = (domain.low, domain.high, _span(domain))
+    return all(isinstance(end, int) and abs(end) < 2**31 for end in ends)
 
 
 def _clipped(found: str, low: str, high: str) -> str:

@@ -1,7 +1,8 @@
 """Protected tables that Spark reads: grouped by Spark SQL, so that only the data vector comes back.
 
 The table is made of files that Spark can list (Parquet, ORC, Hive and managed tables): their sizes and times tell when
-it changes. What Spark says when something fails may hold rows: it stays here.
+it changes. An Iceberg table tells it by its snapshot. What Spark says when something fails may hold rows: that stays
+here.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from uuid import uuid4
 import numpy as np
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from planner.domain import Domain
 from planner.errors import SourceFailed
 from planner.location import table_name
 from planner.policy import Table
-from planner.sources.grouping import Fetched, SqlSource, meaning
+from planner.sources.grouping import ROW_BITS, Fetched, SqlSource, meaning
 from planner.workspace import Ints
 
 KINDS = {
@@ -52,8 +54,18 @@ SETTINGS = {
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.parser.escapedStringLiterals": "false",
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    # Days before 1582 are read as they are; Spark 3 fails on a row that has one.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",
 }
 """Nothing that a cluster or another user of the session has set can change what our SQL means."""
+
+CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog")
+"""How the settings begin that say where tables are."""
+
+VIEW = "noisegate_rows"
+"""The table as it was when a question began, in the session of its source."""
 
 FAILURES = (PySparkException, Py4JError, OSError)
 FILE = re.compile(r"path=(.*?); isDirectory=false; length=(\d+);.*?modification_time=(\d+);")
@@ -65,7 +77,9 @@ MOST, LEAST = 2**63 - 1, -(2**63)
 
 def session(master: str) -> SparkSession:
     """Return a session with settings of its own, in the Spark of this process, which is started if there is none."""
-    running = SparkSession.getActiveSession()
+    if is_remote():
+        raise SourceFailed("the gate can't use Spark Connect: it could not notice when a table changes")
+    running = _running()
     if running is None:
         builder = SparkSession.builder.appName("noisegate")
         if master:
@@ -77,9 +91,24 @@ def session(master: str) -> SparkSession:
         running.sparkContext.setLogLevel("OFF")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     own = running.newSession()
-    for key, value in SETTINGS.items():
+    for key, value in (_catalogs(running) | SETTINGS).items():
         own.conf.set(key, value)
     return own
+
+
+def _running() -> SparkSession | None:
+    """Return the session of this process, whichever thread made it."""
+    try:
+        found = SparkSession.active()
+    except PySparkException:
+        return None
+    return found if found.sparkContext._jsc is not None else None
+
+
+def _catalogs(running: SparkSession) -> dict[str, str]:
+    """Return where a session finds tables: a new session would know only what was set when Spark was started."""
+    everything = getattr(running.conf, "getAll", {})  # Spark 3.5 does not tell
+    return {key: value for key, value in everything.items() if key.startswith(CATALOGS)}
 
 
 class SparkSource(SqlSource):
@@ -87,7 +116,7 @@ class SparkSource(SqlSource):
 
     dialect = "spark"
     huge = "DECIMAL(38, 0)"
-    headroom = 40  # a table has at most 2^40 rows, and Spark sums 64 bits into 64 bits
+    headroom = ROW_BITS  # Spark sums 64 bits into 64 bits
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -95,14 +124,14 @@ class SparkSource(SqlSource):
         self._lock = threading.Lock()
         found = table_name(table.location)
         assert found is not None
-        self._from = found.sql("spark", identify=True)
-        self._named = found.db.lower() not in FORMATS
+        self._place, self._from = found.sql("spark", identify=True), VIEW
+        self._named = len(found.parts) != 2 or found.db.lower() not in FORMATS
         with self._failing():
             self._session = session(table.location.place)
-            if self._named and self._session.catalog.getTable(self._from).tableType in ("VIEW", "TEMPORARY"):
+            if self._named and self._session.catalog.getTable(self._place).tableType in ("VIEW", "TEMPORARY"):
                 raise SourceFailed(f"the source of table {table.name} is a view: its changes could not be noticed")
         with self.current():
-            self._files()
+            self._state()
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
@@ -119,28 +148,37 @@ class SparkSource(SqlSource):
     def current(self) -> Iterator[None]:
         """Hold the session, with the table's columns as they are now."""
         with self._lock, self._failing():
-            if self._named:
-                self._session.catalog.refreshTable(self._from)
-            schema = self._session.table(self._from).schema
-            self._spelled = {field.name: field.dataType.simpleString() for field in schema}
+            frame = self._table()
+            frame.createOrReplaceTempView(VIEW)
+            self._spelled = {field.name: field.dataType.simpleString() for field in frame.schema}
             self._types = {name: KINDS.get(re.split(r"\W", kind)[0], kind) for name, kind in self._spelled.items()}
             self._check_present()
             self._check_kinds()
             yield
 
-    def _files(self) -> list[tuple[str, ...]]:
-        """Return path, length and time of every file of the table."""
-        jvm = self._session._jvm
-        assert jvm is not None
-        frame = self._session.table(self._from)
-        told = jvm.scala.runtime.ScalaRunTime.stringOf  # a whole array in one call
-        listed = told(frame._jdf.inputFiles()).removeprefix("Array(").removesuffix(")")  # URLs: no blank is in them
-        if not listed:
+    def _table(self) -> DataFrame:
+        """Return the table as it is now: its columns and its files, whatever Spark remembers of it."""
+        if self._named:
+            self._session.catalog.refreshTable(self._place)
+        return self._session.table(self._place)
+
+    def _state(self) -> list[tuple[str, ...]]:
+        """Return what is another whenever the rows are: the files of the table, or its snapshot in Iceberg."""
+        found = self._files() or self._snapshot()
+        if not found:
             raise SourceFailed(
                 f"the files of the source of table {self.table.name} can't be listed: its changes could not be noticed"
             )
+        return found
+
+    def _files(self) -> list[tuple[str, ...]]:
+        """Return path, length and time of every file of the table."""
+        jvm, frame = self._session._jvm, self._table()
+        assert jvm is not None
+        told = jvm.scala.runtime.ScalaRunTime.stringOf  # a whole array in one call
+        listed = told(frame._jdf.inputFiles()).removeprefix("Array(").removesuffix(")")  # URLs: no blank is in them
         folders: dict[str, set[str]] = {}
-        for name in listed.split(", "):
+        for name in listed.split(", ") if listed else ():
             folder, _, file = name.rpartition("/")
             folders.setdefault(folder, set()).add(unquote(file))
         settings = self._session._jsc.hadoopConfiguration()
@@ -151,13 +189,23 @@ class SparkSource(SqlSource):
             found += [entry for entry in FILE.findall(status) if entry[0].rpartition("/")[2] in files]
         return sorted(found)
 
+    def _snapshot(self) -> list[tuple[str, ...]]:
+        """Return which table of Iceberg it is, its snapshot, and its columns: they can be renamed without a new one."""
+        properties = dict(self._session.sql(f"SHOW TBLPROPERTIES {self._place}").collect()) if self._named else {}
+        if not properties.get("format", "").startswith("iceberg/"):
+            return []
+        jvm = self._session._jvm
+        assert jvm is not None
+        table = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._session._jsparkSession, self._place)
+        snapshot = table.currentSnapshot()
+        rows = "empty" if snapshot is None else str(snapshot.snapshotId())
+        return [(table.uuid().toString(), rows, str(table.schema().schemaId()))]
+
     def fingerprint(self) -> str:
         """Return a text that changes when a file is added, removed, replaced or written, or read in another way."""
         with self._failing():
-            if self._named:
-                self._session.catalog.refreshTable(self._from)
-            files = self._files()
-        return hashlib.sha256(f"{files}:{self._meaning}".encode()).hexdigest()
+            state = self._state()
+        return hashlib.sha256(f"{state}:{self._meaning}".encode()).hexdigest()
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
         with self._limited():

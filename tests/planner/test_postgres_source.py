@@ -107,11 +107,17 @@ def test_a_password_in_the_policy_is_refused_and_not_repeated(tmp_path: Path, pl
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_server_that_is_not_there_is_named_by_its_table_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there_is_named_by_its_table_only(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     monkeypatch.setenv("PGPASSWORD", "hunter2")
+    caplog.set_level("DEBUG")
     with pytest.raises(SourceFailed) as refused:
         Gate.open(make(tmp_path, "postgresql://secretary@127.0.0.1:1/ledger?connect_timeout=2#public.people"))
-    told = f"{refused.value.message} {refused.value.hint}"
+    told = f"{refused.value.message} {refused.value.hint} {caplog.text} {capfd.readouterr()}"
     assert refused.value.__cause__ is None
     assert refused.value.__suppress_context__
     assert not [word for word in ("hunter2", "secretary", "127.0.0.1", "ledger") if word in told]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ COLUMNS = """
 age = { type = "integer", min = 0, max = 110 }
 sex = { values = ["F", "M"] }
 """
+DERBY = "org.apache.derby.iapi.jdbc.AutoloadedDriver"
 QUESTION = "SELECT sex, count(*) AS n, sum(age) AS years FROM people GROUP BY sex ORDER BY sex"
 
 
@@ -84,7 +86,7 @@ def spark(folder: Path) -> Iterator[Any]:
 
     found = session("local[1]")
     yield found
-    for kind, name in (("VIEW", "shown"), ("TABLE", "words")):
+    for kind, name in (("VIEW", "shown"), ("TABLE", "words"), ("TABLE", "parted")):
         found.sql(f"DROP {kind} IF EXISTS {name}")
 
 
@@ -122,3 +124,63 @@ def test_what_takes_too_long_is_cancelled(folder: Path) -> None:
     source = open_source(table(spark_source(f"parquet.`{folder}`"), {"age": grid("integer", 0, 110, 1)}, timeout=0.5))
     with pytest.raises(SourceFailed, match=r"took longer than 0\.5 seconds"), source.current():  # type: ignore[attr-defined]
         source.fetch("SELECT count(*) FROM range(100000000000) WHERE id % 7 = 3")  # type: ignore[attr-defined]
+
+
+# --- catalogs and sessions ---------------------------------------------------------------------------------
+
+
+def total(source: Any) -> int:
+    return int(source.tally([], []).sums[0, 0])
+
+
+def test_a_managed_table_in_partitions_is_read_until_one_of_them_changes(spark: Any, folder: Path) -> None:
+    rows = spark.read.parquet(str(folder))
+    rows.write.partitionBy("sex").saveAsTable("parted", path=str(folder.parent / "parted"))
+    domains = {"age": grid("integer", 0, 110, 1), "sex": Domain("text", values=("F", "M"))}
+    with closing(open_source(table(spark_source("spark_catalog.default.parted"), domains))) as source:
+        before = source.fingerprint()
+        assert total(source) == 300
+        assert source.fingerprint() == before
+        spark.sql("INSERT INTO parted PARTITION (sex = 'F') VALUES (30)")
+        assert source.fingerprint() != before
+        assert total(source) == 301
+
+
+def test_a_table_whose_changes_could_not_be_noticed_is_refused(folder: Path) -> None:
+    """A catalog that was set in the session of this process: a database, so Spark can list no files of it."""
+    from pyspark.sql import SparkSession
+
+    spark_source("")
+    running = SparkSession.active()
+    running._jvm.java.lang.System.setProperty("derby.stream.error.file", str(folder.parent / "derby.log"))  # type: ignore[union-attr]
+    catalog = "org.apache.spark.sql.execution.datasources.v2.jdbc.JDBCTableCatalog"
+    for key, value in (("", catalog), (".url", "jdbc:derby:memory:clinic;create=true"), (".driver", DERBY)):
+        running.conf.set(f"spark.sql.catalog.derby{key}", value)
+    running.sql("CREATE TABLE derby.APP.people (age INT)")
+    with pytest.raises(SourceFailed, match="its changes could not be noticed"):
+        open_source(table("spark:#derby.APP.people", {"age": grid("integer", 0, 110, 1)}))
+    with pytest.raises(SourceFailed, match="can't be read"):
+        open_source(table("spark:#derby.APP.nobody", {"age": grid("integer", 0, 110, 1)}))
+
+
+def test_the_session_of_this_process_is_used_in_every_thread(folder: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    spark_source("")
+    running = SparkSession.active()
+    running.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    place = table(f"spark:#parquet.`{folder}`", {"age": grid("integer", 0, 110, 1)})
+    with ThreadPoolExecutor(1) as other:
+        source: Any = other.submit(open_source, place).result()
+        assert other.submit(total, source).result() == 300
+    assert source._session.sparkContext is running.sparkContext
+    assert source._session.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert running.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
+    running.conf.unset("spark.sql.session.timeZone")
+
+
+def test_spark_connect_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = table(spark_source(f"parquet.`{folder}`"), {"age": grid("integer", 0, 110, 1)})
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    with pytest.raises(SourceFailed, match="can't use Spark Connect"):
+        open_source(place)
