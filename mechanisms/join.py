@@ -39,9 +39,6 @@ _SPARE = 1e-6
 _FAINT = 1e-7
 """Of what is needed, this much counts as known about directions that nothing is known about."""
 
-_POWER = 1.6
-"""How far the weights of cells follow what cells pay, in one round."""
-
 _ROUNDING = 1e-12
 """Of what is known best, this much counts as known about every direction; both are made up for at the end."""
 
@@ -154,51 +151,6 @@ def join_to_targets(
     cost = float((price.half(rows) ** 2).sum())
     multipliers[asked] = np.maximum((small.V * U).sum(axis=1), 0.0) ** 2
     return Join(rows, cost, min(cost, _bound(known, small, U, price)), multipliers)
-
-
-def join_to_least_cost(
-    known: Known,
-    W: Matrix,
-    c: Matrix,
-    *,
-    paid: Matrix | None = None,
-    gap: float = 0.01,
-    max_rounds: int = 40,
-) -> Join:
-    """Return rows to release so that each row of W is known with variance at most c_j and the dearest cell pays least.
-
-    The cost is max_i (paid_i + sum_r rows_ri^2). With paid = known.profile that is the least max diag(C + R): the
-    batch is planned with C + R >= C as a condition, not planned afresh and then joined. For weights mu of the cells, of
-    sum one, the least sum_i mu_i (paid_i + R_ii) is below all that the dearest cell can pay; `join_to_targets` finds
-    it, and cells that pay more than others gain weight until the two meet. Every solution on the way counts, with its
-    bound.
-
-    Args:
-        known: what was released so far.
-        W: queries, shape (m, d).
-        c: largest variances, shape (m,), positive.
-        paid: what a record in each cell has paid already, shape (d,). Default: nothing.
-        max_rounds: how often weights are changed at most.
-    """
-    before = np.zeros(known.cells) if paid is None else paid
-    weights = np.full(known.cells, 1 / known.cells)
-    rows, cost, bound, power = np.zeros((0, known.cells)), np.inf, 0.0, _POWER
-    multipliers = np.zeros(len(W))
-    for _ in range(max_rounds):
-        found = join_to_targets(known, W, c, weights=weights, gap=gap / 4, max_steps=120)
-        profile = before + (found.rows**2).sum(axis=0)
-        top = float(profile.max())
-        if top < cost:
-            rows, cost, multipliers = found.rows, top, found.multipliers
-        else:
-            power = max(power / 2, 0.25)
-        bound = max(bound, found.bound + float(weights @ before))
-        if cost <= bound * (1 + gap) or top <= 0:
-            break
-        weights = weights * (profile / top) ** power
-        weights = np.maximum(weights / weights.sum(), _FAINT / known.cells)
-        weights /= weights.sum()
-    return Join(rows, cost, min(cost, bound), multipliers)
 
 
 def _positive_rows(D: Matrix) -> Matrix:

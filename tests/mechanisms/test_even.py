@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -46,9 +47,9 @@ def test_multipliers_tell_what_a_larger_target_saves() -> None:
     rng = np.random.default_rng(3)
     known = nothing_known(20).with_rows(ranges(4, 20, rng), np.zeros(4))
     W, c = ranges(6, 20, rng), np.ones(6)
-    found = even_join(known, W, c, gap=1e-4, max_rounds=60)
+    found = even_join(known, W, c, gap=1e-4, max_steps=2000)
     dearest = int(np.argmax(found.multipliers))
-    relaxed = even_join(known, W, np.where(np.arange(6) == dearest, 1.02, 1.0), gap=1e-4, max_rounds=60)
+    relaxed = even_join(known, W, np.where(np.arange(6) == dearest, 1.02, 1.0), gap=1e-4, max_steps=2000)
     assert found.cost - relaxed.cost == pytest.approx(0.02 * found.multipliers[dearest], rel=0.25)
 
 
@@ -63,3 +64,27 @@ def test_what_is_known_costs_nothing() -> None:
     known = nothing_known(4).with_rows(np.eye(4), np.zeros(4))
     found = even_join(known, np.ones((1, 4)), np.array([4.0]))
     assert (found.cost, found.bound, len(found.rows)) == (0.0, 0.0, 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_dearest_cell_pays_what_a_semidefinite_solver_says(seed: int) -> None:
+    """Batches on top of what is known: C + R >= C as a condition."""
+    rng = np.random.default_rng(seed)
+    B = rng.integers(0, 2, (2, 5)).astype(float)
+    known = nothing_known(5).with_rows(B, np.zeros(2))
+    W, c = rng.integers(0, 2, (4, 5)) + np.eye(4, 5), rng.uniform(0.3, 1.5, 4)
+    R = cp.Variable((5, 5), PSD=True)
+    blocks = [
+        cp.bmat([[B.T @ B + R, w[:, None]], [w[None, :], np.array([[v]])]]) >> 0 for w, v in zip(W, c, strict=True)
+    ]
+    optimum = float(cp.Problem(cp.Minimize(cp.max(cp.diag(R))), blocks).solve(solver="CLARABEL"))
+    found = even_join(known, W, c)
+    assert found.bound <= optimum * (1 + 1e-4)
+    assert optimum * (1 - 1e-4) <= found.cost <= optimum * 1.011
+
+
+def test_what_is_known_well_enough_is_not_paid_again() -> None:
+    known = nothing_known(3).with_rows(2 * np.eye(3), np.zeros(3))
+    found = even_join(known, np.eye(3), np.ones(3))
+    assert len(found.rows) == 0
+    assert found.cost == found.bound == 0.0

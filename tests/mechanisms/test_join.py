@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mechanisms import join as join_module
 from mechanisms.common import common, residual
 from mechanisms.fitness import fit
-from mechanisms.join import join_residual, join_to_least_cost, join_to_targets, likely_queries, prices, prior
+from mechanisms.join import join_residual, join_to_targets, likely_queries, prices, prior
 from mechanisms.known import nothing_known
 from mechanisms.linear import Matrix, Mechanism, independent, information, standardised
 from tests.mechanisms.matrices import families, known_from
@@ -195,35 +195,3 @@ def test_independent_noise_is_the_plain_join_when_rows_do_not_overlap() -> None:
     W = independent(np.eye(3), 1.0).B
     found = join_to_targets(nothing_known(3), W, np.ones(3))
     np.testing.assert_allclose(found.rows.T @ found.rows, np.eye(3), atol=1e-5)
-
-
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("counted", [True, False])
-def test_the_dearest_cell_pays_what_a_semidefinite_solver_says(seed: int, counted: bool) -> None:
-    """Batches on top of what is known: C + R >= C as a condition, with and without what was paid before."""
-    rng = np.random.default_rng(seed)
-    known = known_from(rng.integers(0, 2, (2, 5)).astype(float))
-    W, c = rng.integers(0, 2, (4, 5)) + np.eye(4, 5), rng.uniform(0.3, 1.5, 4)
-    paid = known.profile if counted else np.zeros(5)
-    R = cp.Variable((5, 5), PSD=True)
-    C = known.rows.T @ known.rows
-    blocks = [cp.bmat([[C + R, w[:, None]], [w[None, :], np.array([[v]])]]) >> 0 for w, v in zip(W, c, strict=True)]
-    optimum = float(cp.Problem(cp.Minimize(cp.max(paid + cp.diag(R))), blocks).solve(solver="CLARABEL"))
-    found = join_to_least_cost(known, W, c, paid=paid)
-    assert found.bound <= optimum * (1 + 1e-4)
-    assert optimum * (1 - 1e-4) <= found.cost <= optimum * 1.011
-    assert (paid + (found.rows**2).sum(axis=0)).max() == pytest.approx(found.cost)
-    assert np.all(known.with_rows(found.rows, np.zeros(len(found.rows))).variances(W) <= c * (1 + 1e-9))
-
-
-def test_with_nothing_known_the_dearest_cell_pays_what_the_plan_for_targets_costs() -> None:
-    prefix = np.tril(np.ones((16, 16)))
-    found = join_to_least_cost(nothing_known(16), prefix, np.ones(16))
-    assert found.cost == pytest.approx(fit(prefix, np.ones(16)).cost, rel=0.011)
-
-
-def test_what_is_known_well_enough_is_not_paid_again() -> None:
-    known = known_from(2 * np.eye(3))
-    found = join_to_least_cost(known, np.eye(3), np.ones(3), paid=known.profile)
-    assert len(found.rows) == 0
-    assert found.cost == found.bound == 4.0
