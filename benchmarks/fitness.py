@@ -93,7 +93,7 @@ def rounds() -> None:
     one, all_of_them, bound, before, joined, direct_cost, direct_bound = np.mean(figures, axis=0)
     print(f"    each by itself {one:.2f}   as one round {all_of_them:.3f}, least possible {bound:.3f}")
     print(
-        f"    15 of them released before, one by one ({before:.2f}), all as a round then cost: planned afresh and joined"
+        f"    15 of them released before, one by one ({before:.2f}), all as a round then costs: planned afresh, joined"
         f" {joined:.2f}   planned on what is known {direct_cost:.2f}, least possible {direct_bound:.2f}"
     )
 
