@@ -4,7 +4,8 @@
 
 Each line: how far a mechanism of the same privacy cost exceeds the variance targets, at worst, published in brackets.
 All are measured against the cost that ours reaches, of which the certificate says how far it can be from the least
-(`gap`); published figures are relative to what the authors' SM-II reached, and lower where that stopped early. Workloads and targets of Tables 5 to 8 and 11 are random: other draws than the authors'.
+(`gap`); published figures are relative to what the authors' SM-II reached, and lower where that stopped early.
+Workloads and targets of Tables 5 to 8 and 11 are random: other draws than the authors'.
 IP: noise on every cell. HM: a tree with one middle level. CA: the matrix mechanism, least total error; wCA-I and wCA-II
 divide rows by the target and by its root. SM-II is ours of their algorithm, with the right second derivative, and stops
 after the given CPU seconds ("-": not run by default): then the cost that it has reached is shown, with a star.
