@@ -17,8 +17,9 @@ alone, all weights are equal, and there weighted utilitarian is utilitarian. In 
 Figure 5 is shown twice: with one strategy for each marginal, and, since that has not the published shape, with one for
 each analyst, as from random starts; whether the authors did so, the paper does not say.
 
---full: 100 instances, 10 starts; 4 on 256 cells, where one takes half a second. What it prints is kept in
-multi_analyst/tables.txt, and the plots beside it: lines are medians, boxes quartiles, triangles means, whiskers the
+--full: 100 instances, 10 starts; 4 on 256 cells, where one takes half a second. That is not as good: on three workloads
+tried the best of 10 was 0, 5 and 18 % below the best of 3. So some of the interference there is luck of the starts; the
+Gaussian strategies, which are certified, have none of it. What it prints is kept in multi_analyst/tables.txt, and the plots beside it: lines are medians, boxes quartiles, triangles means, whiskers the
 least and the most.
 """
 
@@ -478,7 +479,8 @@ def of_marginals(count: int, starts: int, seed: int, select: Select) -> dict[str
 
 def _judge(found: Mapping[str, Measured]) -> None:
     worse, regrets = _violations(found, "ratios"), _violations(found, "regrets")
-    verdict("b, e: utilitarian is worse than alone for few, weighted and waterfilling never", worse[1] == worse[2] == 0)
+    verdict("b, e: utilitarian is worse than alone for some", worse[0] > 0)
+    verdict("b, e: weighted and waterfilling never are", not worse[1], not worse[2])
     verdict("c, f: both utilitarian ones interfere, waterfilling never", regrets[0] > 0, regrets[1] > 0, not regrets[2])
 
 
@@ -497,7 +499,7 @@ def of_ages(count: int, starts: int, runs: int, seed: int) -> dict[str, Measured
     worse, regrets = _violations(found, "ratios"), _violations(found, "regrets")
     verdict("c: nobody is worse than alone", not any(worse))
     verdict("d: both utilitarian ones interfere", regrets[0] > 0, regrets[1] > 0)
-    verdict("d: waterfilling does not, up to outliers of the simulation", regrets[2] <= 0.1 * count)
+    verdict("d: waterfilling does not by more than 1 %", bool(found["waterfilling"].regrets.max() <= 1.01))
     return found
 
 
@@ -522,8 +524,9 @@ def of_tolerances(count: int, seed: int, select: Select) -> dict[str, Measured]:
         each = [found[f"tau = {tolerance:g}"] for tolerance in TOLERANCES]
         mean = [float(one.totals.mean()) for one in each]
         worse = [int((one.ratios > _WORSE).sum()) for one in each]
-        verdict("a: the error is larger at 0.1 and at 0 than in between", max(mean[1:4]) < min(mean[0], mean[4]))
-        verdict("a: it is least at 0.01, and small at 1e-3 and 1e-4", int(np.argmin(mean)) == 1)
+        verdict("a: the error is larger at 0.1 than at 1e-3 and 1e-4", mean[0] > 1.02 * max(mean[2:4]))
+        verdict("a: it is larger at 0 than at 1e-3 and 1e-4", mean[4] > 1.02 * max(mean[2:4]))
+        verdict("a: it is least at 0.01", int(np.argmin(mean)) == 1)
         verdict("b: somebody is worse than alone at 0.1 and 0.01", bool(worse[0]), bool(worse[1]))
         verdict("b: nobody from 1e-3 on", not any(worse[2:]))
     return found
