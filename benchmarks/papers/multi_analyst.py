@@ -18,9 +18,9 @@ Figure 5 is shown twice: with one strategy for each marginal, and, since that ha
 each analyst, as from random starts; whether the authors did so, the paper does not say.
 
 --full: 100 instances, 10 starts; 4 on 256 cells, where one takes half a second. That is not as good: on three workloads
-tried the best of 10 was 0, 5 and 18 % below the best of 3. So some of the interference there is luck of the starts; the
-Gaussian strategies, which are certified, have none of it. What it prints is kept in multi_analyst/tables.txt, and the plots beside it: lines are medians, boxes quartiles, triangles means, whiskers the
-least and the most.
+tried the best of 10 was 0, 5 and 18 % below the best of 3. So some of the interference there may be luck of the starts;
+that of the Gaussian strategies, which are certified, is not. What it prints is kept in multi_analyst/tables.txt, and
+the plots beside it: lines are medians, boxes quartiles, triangles means, whiskers the least and the most.
 """
 
 from __future__ import annotations
