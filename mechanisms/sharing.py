@@ -42,6 +42,9 @@ MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighte
 _PARALLEL = 1e-14
 """Rows whose cosine is within this of one are parallel: rounding."""
 
+_EATEN = 1e-9
+"""A difference that is smaller than this fraction of what it is taken from has too few digits left."""
+
 
 @dataclass(frozen=True)
 class _Noise:
@@ -55,11 +58,20 @@ class _Noise:
         return np.asarray((np.abs(A) ** self.power).sum(axis=0))
 
     def scaled(self, A: Matrix, amount: float) -> Matrix:
-        """Return A with all column norms multiplied by the amount."""
+        """Return A with all column norms multiplied by the amount.
+
+        To be shown: strategies of norm one, scaled to parts of the budget, cost at most the budget. Column norms of
+        rows that are stacked add up: for Laplace noise the epsilons, for Gaussian noise the rhos, both of which compose
+        by addition.
+        """
         return np.asarray(A * amount ** (1 / self.power))
 
     def merged(self, rows: Matrix) -> Matrix:
-        """Return the row that stands for a bucket, all of its rows pointing the same way."""
+        """Return the row that stands for a bucket, all of its rows pointing the same way.
+
+        To be shown: a cell pays no more for it than for the rows. Laplace: abs(sum u) <= sum abs(u). Gaussian: the
+        weights have squares of sum one, so (sum a u)^2 <= sum u^2 (Cauchy and Schwarz).
+        """
         if self.power == 1:
             return np.asarray(rows.sum(axis=0))
         lengths = np.linalg.norm(rows, axis=1)
@@ -181,7 +193,7 @@ class _Table:
         else:
             strategies = [self._strategy(W) for W in workloads]
         pieces = [self.noise.scaled(A, amount) for A, amount in zip(strategies, amounts, strict=True)]
-        alone = np.array([self._error(W, self._poured([B])) for W, B in zip(workloads, pieces, strict=True)])
+        alone = self._alone(workloads, pieces)
         if mechanism == "utilitarian":
             rows = self.noise.scaled(self._strategy(np.vstack(workloads)), budget)
         elif mechanism == "weighted_utilitarian":
@@ -192,12 +204,20 @@ class _Table:
             return Shared(rows, self.noise.norms(rows), alone, alone)
         else:
             rows = self._poured(pieces)
-        joint = np.array([self._error(W, rows) for W in workloads])
-        return Shared(rows, self.noise.norms(rows), joint, alone)
+        return Shared(rows, self.noise.norms(rows), self._errors(workloads, rows), alone)
+
+    def _alone(self, workloads: list[Matrix], pieces: list[Matrix]) -> Matrix:
+        """Return the error of each workload from its own piece; who asks the same has the same."""
+        found: dict[bytes, float] = {}
+        keys = [_key(W) + B.tobytes() for W, B in zip(workloads, pieces, strict=True)]
+        for key, W, B in zip(keys, workloads, pieces, strict=True):
+            if key not in found:
+                found[key] = float(self._errors([W], self._poured([B]))[0])
+        return np.array([found[key] for key in keys])
 
     def _strategy(self, W: Matrix) -> Matrix:
         """Return the strategy of a workload, its largest column norm at most one: on that rests what a cell pays."""
-        key = str(W.shape).encode() + W.tobytes()
+        key = _key(W)
         if key not in self._strategies:
             A = self.select(W)
             A = self.noise.scaled(A, 1 / max(1.0, float(self.noise.norms(A).max())))
@@ -209,30 +229,42 @@ class _Table:
         missing = np.maximum(1 - self.noise.norms(A), 0.0)
         return np.vstack([A, np.diag(missing ** (1 / self.noise.power))[missing > _PARALLEL]])
 
-    def _error(self, W: Matrix, rows: Matrix) -> float:
-        """Return the sum of the variances of the least-squares answers to W."""
-        known = nothing_known(W.shape[1]).with_rows(rows, np.zeros(len(rows)))
-        return self.noise.variance * float(known.variances(W).sum())
+    def _errors(self, workloads: list[Matrix], rows: Matrix) -> Matrix:
+        """Return for each workload the sum of the variances of its least-squares answers."""
+        known = nothing_known(rows.shape[1]).with_rows(rows, np.zeros(len(rows)))
+        return np.array([self.noise.variance * float(known.variances(W).sum()) for W in workloads])
 
     def _poured(self, pieces: list[Matrix]) -> Matrix:
-        """Return one row for each bucket: a row joins the first bucket that points its way, up to the sign."""
+        """Return one row for each bucket, up to the sign of its rows.
+
+        A row joins the bucket of an equal one, or else the first bucket that points its way, or else a new one.
+        """
         rows = np.vstack(pieces)
         rows = rows[rows.any(axis=1)]
+        lengths = np.linalg.norm(rows, axis=1)
+        units = rows / lengths[:, None]
         buckets: list[list[Matrix]] = []
-        heads = np.zeros(rows.shape)
+        sums, heads = np.zeros(rows.shape), np.zeros(rows.shape)
+        equals: dict[bytes, int] = {}
         limit = 1 - max(self.tolerance, _PARALLEL)
-        for row in rows:
-            cosines = heads[: len(buckets)] @ row / np.linalg.norm(row)
-            near = np.flatnonzero(np.abs(cosines) >= limit)
-            if len(near):
-                at = int(near[0])
-                buckets[at].append(row * np.sign(cosines[at]))
-            else:
-                at = len(buckets)
-                buckets.append([row])
-            head = self.noise.merged(np.array(buckets[at]))
-            heads[at] = head / np.linalg.norm(head)
+        for row, unit, length in zip(rows, units, lengths, strict=True):
+            key = (np.round(unit, 12) + 0.0).tobytes()
+            at = equals.get(key, -1)
+            if at < 0 or abs(heads[at] @ unit) < limit:
+                near = np.abs(heads[: len(buckets)] @ unit) >= limit
+                at = int(near.argmax()) if near.any() else len(buckets)
+            equals[key] = at
+            if at == len(buckets):
+                buckets.append([])
+            turned = -row if heads[at] @ unit < 0 else row
+            buckets[at].append(turned)
+            sums[at] += length ** (self.noise.power - 1) * turned
+            heads[at] = sums[at] / np.linalg.norm(sums[at])
         return np.array([self.noise.merged(np.array(bucket)) for bucket in buckets])
+
+
+def _key(W: Matrix) -> bytes:
+    return str(W.shape).encode() + W.tobytes()
 
 
 def select_strategy(W: Matrix, *, noise: str = "gaussian", starts: int = 10) -> Matrix:
@@ -290,12 +322,18 @@ def _scattered(start: int, count: int) -> Matrix:
 
 
 def _loss(values: Matrix, G: Matrix, p: int) -> tuple[float, Matrix]:
-    """Return the sum of variances and its gradient."""
+    """Return the sum of variances and its gradient, with one product by G: T N = (1 + T T^T)^-1 T has p rows.
+
+    Where T is so large that rounding eats the sum, N <= 1 takes its place: far too much, so that a search turns back.
+    """
     T = values.reshape(p, -1)
     s = 1 + T.sum(axis=0)
     half = np.linalg.solve(np.eye(p) + T @ T.T, T)
-    N = np.eye(len(s)) - T.T @ half
-    scaled = G * s * s[:, None]
-    by_scale = 2 * (N * G) @ s
-    gradient = by_scale - 2 * (T @ N) @ scaled @ N
-    return float((scaled * N).sum()), np.asarray(gradient.ravel())
+    outer = (half * s) @ G
+    plain = G.diagonal() * s
+    by_scale = plain - (T * outer).sum(axis=0)
+    if by_scale @ s < _EATEN * (plain @ s):
+        return float(plain @ s), np.tile(2 * plain, p)
+    outer *= s
+    gradient = 2 * (by_scale - outer + (outer @ T.T) @ half)
+    return float(by_scale @ s), np.asarray(gradient.ravel())

@@ -1,11 +1,15 @@
-"""Small plots as SVG text: panels of lines over a few named places, without a library."""
+"""Small plots as SVG text, without a library: panels of lines over a few named places, and of boxes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+
+import numpy as np
+
+from mechanisms.linear import Matrix
 
 WIDTH, HEIGHT = 230, 150
 LEFT, TOP, RIGHT, BOTTOM = 34, 22, 12, 24
@@ -32,17 +36,38 @@ class Panel:
     mark: int | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """Values by name, on a logarithmic scale; `mark` is a height where a dotted line lies."""
+
+    title: str
+    values: Mapping[str, Matrix]
+    colours: Mapping[str, str]
+    mark: float | None = None
+
+
 def write(path: Path, title: str, panels: Sequence[Panel], *, columns: int = 4) -> None:
     """Write the panels in rows below a title and a legend."""
+    _write_page(
+        path, title, {line.name: line.colour for line in panels[0].lines}, [_panel(each) for each in panels], columns
+    )
+
+
+def write_boxes(path: Path, title: str, panels: Sequence[Boxes], *, columns: int = 4) -> None:
+    """Write the panels in rows below a title and a legend."""
+    _write_page(path, title, panels[0].colours, [_boxes(panel) for panel in panels], min(columns, len(panels)))
+
+
+def _write_page(path: Path, title: str, colours: Mapping[str, str], panels: Sequence[str], columns: int) -> None:
     rows = -(-len(panels) // columns)
     width, height = columns * WIDTH, rows * HEIGHT + 40
     legend, x = [], 10
-    for line in panels[0].lines:
-        legend.append(f'<path d="M{x} 31h18" stroke="{line.colour}" stroke-width="2"/>')
-        legend.append(f'<text x="{x + 22}" y="34" {_TEXT}>{escape(line.name)}</text>')
-        x += 40 + 6 * len(line.name)
+    for name, colour in colours.items():
+        legend.append(f'<path d="M{x} 31h18" stroke="{colour}" stroke-width="2"/>')
+        legend.append(f'<text x="{x + 22}" y="34" {_TEXT}>{escape(name)}</text>')
+        x += 40 + 6 * len(name)
     body = [
-        f'<g transform="translate({WIDTH * (i % columns)} {40 + HEIGHT * (i // columns)})">{_panel(panel)}</g>'
+        f'<g transform="translate({WIDTH * (i % columns)} {40 + HEIGHT * (i // columns)})">{panel}</g>'
         for i, panel in enumerate(panels)
     ]
     path.write_text(
@@ -76,4 +101,30 @@ def _panel(panel: Panel) -> str:
         points = " ".join(f"{x(place)},{y(value)}" for place, value in enumerate(line.values))
         parts.append(f'<polyline points="{points}" fill="none" stroke="{line.colour}" stroke-width="1.5"/>')
         parts += [f'<circle cx="{x(k)}" cy="{y(v)}" r="2" fill="{line.colour}"/>' for k, v in enumerate(line.dots)]
+    return "".join(parts)
+
+
+def _boxes(panel: Boxes) -> str:
+    """Return whiskers from the least to the most, boxes of quartiles, lines at medians, triangles at means."""
+    everything = np.concatenate([*panel.values.values(), [] if panel.mark is None else [panel.mark]])
+    low, high = np.log10(everything.min()) - 0.02, np.log10(everything.max()) + 0.02
+    tall, step = HEIGHT - TOP - BOTTOM, (WIDTH - LEFT - RIGHT) / len(panel.values)
+
+    def y(value: float) -> float:
+        return float(round(TOP + tall * (high - np.log10(value)) / (high - low), 1))
+
+    parts = [f'<text x="{LEFT}" y="14" {_TEXT}>{escape(panel.title)}</text>']
+    for value in 10 ** np.linspace(low, high, 4):
+        parts.append(f'<path d="M{LEFT} {y(value)}H{WIDTH - RIGHT}" stroke="#ddd"/>')
+        parts.append(f'<text x="{LEFT - 4}" y="{y(value)}" text-anchor="end" dy="3" {_TEXT}>{value:.2g}</text>')
+    if panel.mark is not None:
+        parts.append(f'<path d="M{LEFT} {y(panel.mark)}H{WIDTH - RIGHT}" stroke="#888" stroke-dasharray="2 2"/>')
+    for place, (name, values) in enumerate(panel.values.items()):
+        x = round(LEFT + step * (place + 0.5), 1)
+        least, lower, middle, upper, most = (y(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+        ink = f'stroke="{panel.colours[name]}" fill="none"'
+        parts.append(f'<path d="M{x} {least}V{lower}M{x} {upper}V{most}" {ink}/>')
+        parts.append(f'<path d="M{x - 8} {lower}h16V{upper}h-16z" {ink}/>')
+        parts.append(f'<path d="M{x - 8} {middle}h16" stroke-width="2" {ink}/>')
+        parts.append(f'<path d="M{x} {round(y(float(values.mean())) - 3, 1)}l3 5h-6z" {ink}/>')
     return "".join(parts)

@@ -26,6 +26,7 @@ from mechanisms.sharing import (
 AGES = 11
 ALICE, BOB, CAROL = Analyst(np.eye(AGES)), Analyst(np.eye(AGES)), Analyst(np.ones((1, AGES)))
 noises = st.sampled_from(["gaussian", "laplace"])
+seeds = st.integers(0, 2**32 - 1)
 
 
 @st.composite
@@ -87,6 +88,44 @@ def test_no_cell_ever_pays_more_than_the_budget(
     assert found.profile.max() <= 0.7 * (1 + 1e-9)
     if fill and tolerance == 0 and mechanism == "waterfilling":
         assert found.profile == pytest.approx(np.full(len(found.profile), 0.7))
+
+
+@given(tables(), noises)
+@settings(max_examples=30)
+def test_with_columns_of_norm_one_who_joins_adds_exactly_the_own_part_to_every_cell(
+    analysts: list[Analyst], noise: str
+) -> None:
+    """Lemma 3: with `fill`, and with no other scale of the noise, so that nobody pays for who joins."""
+    select = partial(quick, noise=noise)
+    parts = np.array([analyst.share for analyst in analysts])
+    parts /= parts.sum()
+    everybody = share(analysts, budget=1.0, noise=noise, select=select, fill=True).profile
+    without = np.zeros(len(everybody))
+    if len(analysts) > 1:
+        without = share(analysts[1:], budget=1 - parts[0], noise=noise, select=select, fill=True).profile
+    assert everybody - without == pytest.approx(np.full(len(everybody), parts[0]))
+
+
+@given(tables(), noises, st.sampled_from(["independent", "identity"]))
+@settings(max_examples=30)
+def test_who_does_not_look_at_others_interferes_with_nobody(
+    analysts: list[Analyst], noise: str, mechanism: str
+) -> None:
+    """Lemmas 1 and 2."""
+    select = partial(quick, noise=noise)
+    assert np.all(share(analysts, budget=1.0, mechanism=mechanism, noise=noise, select=select).ratios <= 1 + 1e-6)
+    found = interference(analysts, mechanism=mechanism, noise=noise, select=select)
+    assert np.all(np.nan_to_num(found) <= 1 + 1e-6)
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_waterfilling_adapts_to_what_is_asked_and_the_identity_does_not(noise: str) -> None:
+    """Carol's total has the error of one query, not of eleven cells."""
+    errors_of_carol = {
+        mechanism: share([CAROL], budget=1.0, mechanism=mechanism, noise=noise).joint[0]
+        for mechanism in ("waterfilling", "identity")
+    }
+    assert errors_of_carol["identity"] == pytest.approx(AGES * errors_of_carol["waterfilling"])
 
 
 @given(tables(), noises, st.sampled_from(MECHANISMS))
@@ -189,6 +228,23 @@ def test_p_identity_has_columns_of_norm_one_and_is_always_the_same() -> None:
     assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(16))
     np.testing.assert_array_equal(A, p_identity(W, starts=3))
     assert total_variance(W, A) < total_variance(W, np.eye(16))
+
+
+def test_p_identity_turns_back_where_rounding_would_eat_its_errors() -> None:
+    """Single races and all others, 7 rows: larger and larger weights on the rows still pay, up to a point."""
+    bits = np.array([cell.bit_count() for cell in range(64)])
+    W = np.vstack([np.eye(64)[bits == 1], bits != 1])
+    A = p_identity(W)
+    assert np.abs(A).sum(axis=0) == pytest.approx(np.ones(64))
+    assert 7 <= total_variance(W, A) < 8
+
+
+@given(seeds, st.integers(2, 6))
+@settings(max_examples=20)
+def test_p_identity_is_no_worse_than_single_cells(seed: int, size: int) -> None:
+    W = np.random.default_rng(seed).normal(size=(3, size))
+    A = p_identity(W, rows=2, starts=2)
+    assert total_variance(W, A) <= total_variance(W, np.eye(size)) * (1 + 1e-9)
 
 
 def test_p_identity_cannot_reach_the_total_and_the_selection_does() -> None:
