@@ -267,6 +267,8 @@ class Chart:
 
         Rounding moves a row by at most 2^-bits for each record and unit of a feature: far less than the noise.
         """
+        if not self.features and np.array_equal(rows, rows[:1, :1] * np.eye(self.workspace.cells)):
+            return self._counted(float(rows[0, 0]))
         bits = SUM_BITS if self.features else COUNT_BITS
         whole = np.rint(np.ldexp(self._coefficients(rows), bits))  # (cells, r, Q)
         used = np.flatnonzero(np.abs(whole[:, :, 1:]).max(axis=(0, 1), initial=0.0) > 0)
@@ -283,6 +285,15 @@ class Chart:
             ("row",) * len(E),
         )  # fmt: skip
         return made, Measurement(np.array(np.eye(len(E), dtype=int), dtype=object), bits)
+
+    def _counted(self, scale: float) -> tuple[Question, Measurement]:
+        """Return the count of every cell times a scale: a group for each."""
+        cells, none = np.arange(self.workspace.cells), np.zeros(self.workspace.cells, dtype=np.int64)
+        empty, one = np.zeros((len(cells), 0), dtype=np.int64), np.ones((1, 1, 1), dtype=np.int64).astype(object)
+        made = Question(
+            self.workspace, (), cells, cells, len(cells), none, empty, empty, one, np.ones(1), ("row",),
+        )  # fmt: skip
+        return made, Measurement(_integers(np.ceil(np.ldexp([[scale]], COUNT_BITS))), COUNT_BITS)
 
     def _coefficients(self, rows: Floats) -> Floats:
         """Return the coefficients of count and features of rows on points: (cells, r, Q)."""

@@ -27,7 +27,7 @@ from planner.costs import dearest, evened, rho_of, to_units_down
 from planner.enlisted import Enlisted
 from planner.errors import TooLarge
 from planner.explain import aggregate_error
-from planner.grouping import MAX_DENSE, Linear, Whole, alike, fitting, merged, points, sized
+from planner.grouping import Linear, Whole, alike, fitting, merged, points, sized
 from planner.linear import Question
 from planner.marginal import MarginalTask
 from planner.measure import Meter
@@ -44,6 +44,9 @@ from planner.workload import Floats
 
 MAX_SHARED = 512
 """Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
+
+MAX_CELLS = 2048
+"""Largest chart of which the mechanism identity counts every cell."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -248,17 +251,19 @@ def separately(plans: Mapping[str, Together]) -> tuple[list[Payable], dict[str, 
 
 def identity(known: Known, W: Floats, c: Floats) -> Join:
     """Return one row for every cell, all alike, with which each row of W is known with variance at most c_j."""
-    cells = np.eye(W.shape[1])
-    if W.shape[1] > MAX_DENSE:
+    if W.shape[1] > MAX_CELLS:
         raise TooLarge(f"{W.shape[1]:,} cells are too many for the mechanism identity", hint="use another mechanism")
-    low, high = 0.0, float(((W**2).sum(axis=1) / c).max())
     if (known.variances(W) <= c * MET).all():
         return Join(W[:0], 0.0, 0.0, np.zeros(len(W)))
-    while high - low > 1e-6 * high:
-        middle = (low + high) / 2
-        enough = known.with_rows(np.sqrt(middle) * cells, np.zeros(len(cells))).variances(W) <= c
-        low, high = (low, middle) if enough.all() else (middle, high)
-    return Join(np.sqrt(high) * cells, high, 0.0, np.zeros(len(W)))
+    low, high = 0.0, float(((W**2).sum(axis=1) / c).max())
+    if known.rank:
+        values, vectors = np.linalg.eigh(known.rows.T @ known.rows)
+        squares = (W @ vectors) ** 2
+        while high - low > 1e-6 * high:
+            middle = (low + high) / 2
+            enough = squares @ (1 / (np.maximum(values, 0.0) + middle)) <= c
+            low, high = (low, middle) if enough.all() else (middle, high)
+    return Join(np.sqrt(high) * np.eye(W.shape[1]), high, 0.0, np.zeros(len(W)))
 
 
 def _is_shared(task: Task) -> bool:
