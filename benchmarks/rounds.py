@@ -1,13 +1,15 @@
 """What a released round costs, beside asking its queries one by one and the least possible; and how long it is planned.
 
-    python -m benchmarks.rounds [largest number of queries, 32]
+    python -m benchmarks.rounds [largest number of queries, 32]    0: reports and the largest round only
 
 Random group-by and filter counts, with errors from ± 20 to ± 100, of a generated table. Each round is released by the
 gate, and in the same run its queries are asked one after the other at another gate with a ledger of its own. Costs are
 rho on the dearest cell: `apart` is one charge a query, as if nothing were shared; `in turn` asks one after the other,
 each joined to all before; `round` is the release; `least` is the certified bound, below which nobody gets who knows all
-targets beforehand. The last lines are rounds of whole marginals. Times are CPU seconds of EXPLAIN, beside a product of
-two 1,000 x 1,000 matrices.
+targets beforehand. After a history, `in turn` is compared with by how much the round raises what the dearest cell has
+paid in all. Then rounds of whole marginals; then reports about the bundled table, first ones and after a history, and
+how many queries of a report are planned in a minute. Times are CPU seconds of EXPLAIN, beside a product of two 1,000 x
+1,000 matrices.
 """
 
 from __future__ import annotations
@@ -15,10 +17,11 @@ from __future__ import annotations
 import itertools
 import platform
 import random
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -32,6 +35,7 @@ from planner.rounds import Terms
 
 COLUMNS = {"region": 6, "sex": 2, "status": 4}
 ATTRIBUTES = 12
+MINUTE = 60.0
 POLICY = """[budget]
 epsilon = 1000
 delta = 1e-9
@@ -43,6 +47,28 @@ age = {{ type = "integer", min = 0, max = 59 }}
 """
 
 Asked = tuple[str, int]
+
+ADULT = Path(__file__).parents[1] / "noisegate" / "data"
+REPORT: list[Asked] = [
+    ("SELECT count(*) FROM adult", 20),
+    ("SELECT sex, count(*) FROM adult GROUP BY 1", 30),
+    ("SELECT race, sex, count(*) FROM adult GROUP BY 1, 2", 50),
+    ("SELECT education, count(*) FROM adult GROUP BY 1", 50),
+    ("SELECT education, sex, count(*) FROM adult WHERE age >= 30 GROUP BY 1, 2", 60),
+    ("SELECT age / 10, count(*) FROM adult GROUP BY 1", 30),
+    ("SELECT age / 10, sex, count(*) FROM adult GROUP BY 1, 2", 60),
+    ("SELECT count(*) FROM adult WHERE hours > 40", 30),
+    ("SELECT workclass, count(*) FROM adult GROUP BY 1", 50),
+    ("SELECT workclass, sex, count(*) FROM adult WHERE hours > 40 GROUP BY 1, 2", 60),
+    ("SELECT marital_status, avg(hours) FROM adult WHERE age < 40 GROUP BY 1", 50),
+]
+BEFORE: list[Asked] = [
+    ("SELECT count(*) FROM adult WHERE age > 40", 30),
+    ("SELECT sex, education, count(*) FROM adult GROUP BY 1, 2", 80),
+    ("SELECT race, count(*) FROM adult GROUP BY 1", 50),
+    ("SELECT age / 10, count(*) FROM adult GROUP BY 1", 60),
+]
+GROUPED = ("sex", "race", "education", "marital_status", "workclass", "relationship", "income", "occupation")
 
 
 def make(folder: Path) -> Path:
@@ -76,20 +102,40 @@ def drawn(source: random.Random) -> Asked:
     )
 
 
-def in_turn(policy: Path, queries: Sequence[Asked]) -> float:
+def adult(folder: Path) -> Path:
+    """Write the bundled table with a large budget."""
+    for name in ("adult.parquet", "adult_synth.parquet", "adult.toml"):
+        shutil.copy(ADULT / name, folder)
+    path = folder / "adult.toml"
+    path.write_text(path.read_text(encoding="utf-8").replace("epsilon = 2.0", "epsilon = 1000.0"), encoding="utf-8")
+    return path
+
+
+def one_by_one(gate: Gate, queries: Sequence[Asked]) -> float:
+    """Ask queries one after the other; return what all of them cost, and what was asked before."""
+    session = gate.session(next(iter(gate.policy.analysts)))
+    for sql, error in queries:
+        session.execute(f"SET noisegate.error = {error}")
+        session.execute(sql)
+    return float(rho_of(gate.ledger.spent("default")))
+
+
+def in_turn(policy: Path, queries: Sequence[Asked], before: Sequence[Asked]) -> float:
     """Return what the queries cost when they are asked one after the other."""
     with closing(Gate.open(policy)) as gate:
-        session = gate.session()
-        for sql, error in queries:
-            session.execute(f"SET noisegate.error = {error}")
-            session.execute(sql)
-        return float(rho_of(gate.ledger.spent("default")))
+        already = one_by_one(gate, before)
+        return one_by_one(gate, queries) - already
 
 
-def released(policy: Path, queries: Sequence[Asked]) -> tuple[float, float, float | None, float]:
-    """Return what the queries cost apart, what the round costs, the bound for it, and how long it is planned."""
+def released(
+    policy: Path, queries: Sequence[Asked], before: Sequence[Asked]
+) -> tuple[float, float, float | None, float, float]:
+    """Return what the queries cost apart, what the round costs, the bound for it, by how much it raises what was spent,
+    and how long it is planned.
+    """
     with closing(Gate.open(policy)) as gate:
-        session = gate.session()
+        already = one_by_one(gate, before)
+        session = gate.session(next(iter(gate.policy.analysts)))
         for sql, error in queries:
             session.execute(f"SELECT noisegate.enlist('round', $${sql}$$, error => {error})")
         entries = enlisted.entries(gate.ledger, "round")
@@ -99,21 +145,38 @@ def released(policy: Path, queries: Sequence[Asked]) -> tuple[float, float, floa
         seconds = time.process_time() - start
         cost = session.execute("SELECT * FROM noisegate.release('round')").cost
         assert cost == plan.together.rho
-        return sum(plan.alone_rho), float(cost), plan.together.bound, seconds
+        raised = float(rho_of(gate.ledger.spent("default"))) - already
+        return sum(plan.alone_rho), float(cost), plan.together.bound, raised, seconds
 
 
-def compared(name: str, queries: Sequence[Asked], unit: float) -> None:
-    """Print one line on a round."""
+def compared(
+    name: str,
+    queries: Sequence[Asked],
+    unit: float,
+    *,
+    table: Callable[[Path], Path],
+    before: Sequence[Asked] = (),
+    alone: bool = False,
+) -> float:
+    """Print one line on a round; return how long it is planned."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        turn = in_turn(make(Path(one)), queries)
-        apart, cost, bound, seconds = released(make(Path(other)), queries)
+        turn = 0.0 if alone else in_turn(table(Path(one)), queries, before)
+        apart, cost, bound, raised, seconds = released(table(Path(other)), queries, before)
     least = f"{bound:.5f}, {cost / bound - 1:.1%} above" if bound else "not shown"
     print(
         f"  {name:32s} apart {apart:.5f}  in turn {turn:.5f}  round {cost:.5f}  least {least}; "
-        f"apart / round {apart / cost:.2f}, in turn / round {turn / cost:.2f}; planned in {seconds:.2f} s "
+        f"apart / round {apart / cost:.2f}, in turn / round {turn / raised:.2f}; planned in {seconds:.2f} s "
         f"({seconds / unit:.0f} products)",
         flush=True,
     )
+    return seconds
+
+
+def report(count: int) -> list[Asked]:
+    """Return a large report: pairs of columns, each for all, for the young, and for those who work much."""
+    filters = ("", " WHERE age < 30", " WHERE hours > 40", " WHERE age >= 60")
+    pairs = [(a, b, f) for f in filters for a, b in itertools.combinations(GROUPED, 2)]
+    return [(f"SELECT {a}, {b}, count(*) FROM adult{f} GROUP BY 1, 2", 60) for a, b, f in pairs[:count]]
 
 
 def main() -> None:
@@ -127,12 +190,19 @@ def main() -> None:
     for count in (4, 8, 16, 32):
         if count <= most:
             source = random.Random(count)
-            compared(f"{count} random queries", list(dict.fromkeys(drawn(source) for _ in range(count))), unit)
+            queries = list(dict.fromkeys(drawn(source) for _ in range(count)))
+            compared(f"{count} random queries", queries, unit, table=make)
     for attributes in (4, 8, ATTRIBUTES):
         pairs = itertools.combinations(range(attributes), 2)
         queries = [(f"SELECT c{a}, c{b}, count(*) FROM people GROUP BY 1, 2", 50) for a, b in pairs]
         if len(queries) <= 3 * most:
-            compared(f"2-way marginals of {attributes} columns", queries, unit)
+            compared(f"2-way marginals of {attributes} columns", queries, unit, table=make)
+    compared("a report, eleven queries", REPORT, unit, table=adult)
+    compared("the same after a history", REPORT, unit, table=adult, before=BEFORE)
+    count, seconds = 14, 0.0
+    while seconds < MINUTE and count <= len(report(1000)):
+        seconds = compared(f"a report, {count} queries", report(count), unit, table=adult, alone=True)
+        count *= 2
 
 
 if __name__ == "__main__":
