@@ -53,7 +53,8 @@ class Given:
     def whitened(self) -> Matrix:
         """C^-1/2, but for what is rounding."""
         values, vectors = np.linalg.eigh(self.C)
-        return np.asarray((vectors / np.sqrt(np.maximum(values, 1e-7 * values[-1]))) @ vectors.T)
+        least = 1e-7 * float(values[-1]) or 1.0  # one where nothing is known
+        return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planner import enlisted, rounds
+from planner import enlisted, rounds, together
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
 from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
@@ -311,6 +311,26 @@ score = { type = "float", min = 0, max = 4, step = 0.25, role = "measure" }"""
         "SELECT sum(income) FILTER (WHERE income > 0) AS a FROM people",
         "SELECT age / 20 AS k, avg(CASE WHEN flag THEN score END) AS a FROM people GROUP BY 1",
         "SELECT age AS k, count(*) AS n, sum(score) AS a FROM people WHERE region IS NULL GROUP BY 1",
+    ]
+    with closing(open_gate(tmp_path, select, columns=columns)) as gate:
+        for sql in queries:
+            enlist(gate.session(), sql, 20)
+        release(gate.session())
+        for sql in queries:
+            half_widths(gate.session(), sql, 20)
+
+
+def test_a_question_on_all_values_of_a_summed_column_can_be_enlisted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(together, "met", lambda *_: None)  # as in rounds that are too large for it
+    select = "SELECT (i % 60)::INTEGER AS age, (i % 40)::INTEGER AS x, i % 3 = 0 AS flag FROM range(900) AS r(i)"
+    columns = """age = { type = "integer", min = 0, max = 59 }
+x = { type = "integer", min = 0, max = 39 }
+flag = { type = "boolean" }"""
+    queries = [
+        "SELECT sum(x) AS s, sum(age) AS t FROM people WHERE age > x",
+        "SELECT flag, count(*) AS n FROM people GROUP BY 1",
     ]
     with closing(open_gate(tmp_path, select, columns=columns)) as gate:
         for sql in queries:
