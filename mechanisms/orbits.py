@@ -104,7 +104,7 @@ def least(
     to rounding.
 
     Args:
-        blocks: the problem; every row has a part in at least one block.
+        blocks: the problem; every row has a part in at least one block. Without any, nothing is released.
         c: largest variances, shape (m,), positive.
         sizes: how many cells each cell stands for, shape (n,).
         members: how many rows each row stands for, shape (m,).
@@ -115,6 +115,8 @@ def least(
     >>> round(least([Block(every, prefix, every)], ones, sizes=ones, members=ones, gap=1e-4).cost, 2)
     1.76
     """
+    if not blocks:
+        return Plan((), 0.0, 0.0, np.zeros(len(c)))
     problem = _Problem([_part(block, c) for block in blocks], sizes, members)
     if not any(part.K.any() for part in problem.parts):
         return _fresh(problem, gap, max_steps)[0]

@@ -53,7 +53,8 @@ class Given:
     def whitened(self) -> Matrix:
         """C^-1/2, but for what is rounding."""
         values, vectors = np.linalg.eigh(self.C)
-        return np.asarray((vectors / np.sqrt(np.maximum(values, 1e-7 * values[-1]))) @ vectors.T)
+        least = 1e-7 * float(values[-1]) or 1.0  # one where nothing is known
+        return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +113,7 @@ def _signatures(X: Matrix, c: Matrix) -> list[bytes]:
 
     That is what rows on several atoms have there, and which rows live on it alone, in any order.
     """
-    flat = np.round(X.reshape(*X.shape[:2], -1), 9) + 0.0
+    flat = np.round(X.reshape(*X.shape[:2], math.prod(X.shape[2:])), 9) + 0.0
     live = np.abs(flat).max(axis=2, initial=0.0) > 0
     alone = np.isin(live.sum(axis=1), 1)
     found = []
@@ -208,7 +209,7 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
     for one in asked:
         place = np.full(len(one.X), -1, dtype=np.intp)
         constant = _constant(one, found)
-        for j in np.flatnonzero(one.X.reshape(len(one.X), -1).any(axis=1)).tolist():
+        for j in np.flatnonzero(one.X.any(axis=tuple(range(1, one.X.ndim)))).tolist():
             label = _label(one, j, found)
             row = constant[j]
             name = repr((one.axes, label)).encode() + (np.round(row, 9) + 0.0).tobytes()

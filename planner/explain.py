@@ -145,7 +145,7 @@ def _task_error(task: Task, number: int, aggregate: Aggregate, settings: Setting
     if isinstance(task, LinearTask | MarginalTask) and aggregate.kind in ("count", "sum"):
         part = next(recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number)
         each = max(part_ for recipe in task.recipes for part_ in recipe.parts) + 1
-        return settings.z * float(np.sqrt(task.variances[:, part::each].max()))
+        return settings.z * float(np.sqrt(task.variances[:, part::each].max(initial=0.0)))
     if isinstance(task, DistinctTask) and task.number == number:
         return settings.z * float(np.sqrt(task.noise.variance))
     if isinstance(task, QuantileTask) and task.number == number:

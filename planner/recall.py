@@ -333,7 +333,7 @@ class History:
         it fits. None if the question alone is too large.
         """
         finest, own = finest_axes([question], found.axes), set(question.features)
-        if _size(finest, own | found.features) <= MAX_POINTS:
+        if chart_size(finest, own | found.features) <= MAX_POINTS:
             return finest, tuple(sorted(own | found.features))
         # What was released for this very question was on a chart that told enough: it goes on telling that.
         released = _released_for(question.digest, found)
@@ -346,7 +346,7 @@ class History:
             # A round may have been released for it since: then a chart without that would tell it less.
             late = any(question.digest in e.also and not _covers(before, e) for e in released)
             starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
-        fitting = (start for start in starts if _size(*start) <= MAX_POINTS)
+        fitting = (start for start in starts if chart_size(*start) <= MAX_POINTS)
         start = next(fitting, None)
         if start is None:
             return None
@@ -354,7 +354,7 @@ class History:
         for extra, _ in self._lost(found, axes, own).most_common():
             wider = {**axes, extra: finest[extra]} if isinstance(extra, str) else axes
             more = own if isinstance(extra, str) else own | {extra}
-            if _size(wider, more) <= MAX_POINTS:
+            if chart_size(wider, more) <= MAX_POINTS:
                 axes, own = wider, more
         own |= {feature for feature in found.features if is_single(axes.get(feature[0]))}
         return axes, tuple(sorted(own))
@@ -458,7 +458,8 @@ def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Axes) 
     return found
 
 
-def _size(axes: Axes, features: Collection[Feature]) -> int:
+def chart_size(axes: Axes, features: Collection[Feature]) -> int:
+    """Return how many points a chart has: columns that are summed have two ends, unless all values are told apart."""
     ended = sum(not is_single(axes.get(column)) for column, _ in features)
     return math.prod(axis.size for axis in axes.values()) << ended
 

@@ -25,7 +25,7 @@ from planner.errors import TooLarge, Unsupported
 from planner.linear import Measurement, Question
 from planner.measure import Meter
 from planner.policy import Table
-from planner.recall import History
+from planner.recall import History, chart_size
 from planner.tasks import versioned
 from planner.workload import Floats
 from planner.workspace import Axis, Workspace
@@ -176,7 +176,7 @@ def union(questions: Sequence[Question]) -> Question:
             axes[axis.column] = refined(axes[axis.column], axis) if axis.column in axes else axis
     features = tuple(sorted({feature for question in questions for feature in question.features}))
     workspace = Workspace(table, tuple(axes[column] for column in sorted(axes)))
-    if workspace.cells << len(features) > MAX_POINTS:
+    if chart_size(axes, features) > MAX_POINTS:
         raise TooLarge(f"the analyses together tell {workspace.cells:,} cells apart, too many", hint=LESS)
     cells = np.arange(workspace.cells)
     none, E = np.zeros_like(cells), np.ones((1, 1, 1 + len(features)), dtype=np.int64).astype(object)

@@ -51,6 +51,10 @@ MAX_CELLS = 2048
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
 
+NEAR = 1.5
+"""Variances up to so many times their targets are rounding, and smaller targets make up for it. Beyond, a question is
+answered on a chart that has no room for what the plan counts on."""
+
 MET = 1 + 1e-9
 """A variance that is larger by less than this is the same: the planner allows as much."""
 
@@ -382,6 +386,8 @@ class _Joining:
             if worst <= MET:
                 self._noted(meeting, plan, group, margin, first=not any(pending))
                 return True
+            if worst > NEAR:
+                break
             margin *= (1 - 1e-6) / worst
         self.tasks = before
         self.after.clear()

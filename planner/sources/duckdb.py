@@ -189,6 +189,12 @@ class Reader(SqlSource):
         """
         return f"TRY_CAST({found} AS ENUM({', '.join(map(literal, domain.values or ()))}))"
 
+    def _code(self, axis: Axis, *, fine: bool = True) -> Code:
+        """Group texts by their number: by themselves, undeclared ones would take as much room as there are."""
+        if axis.domain.ordered or axis.domain.duckdb_type != "VARCHAR":
+            return super()._code(axis, fine=fine)
+        return Code(self.index(axis.column, axis.domain), np.arange(axis.domain.cells))
+
     def _numbered(self, tests: Sequence[str]) -> str:
         """Without a row key, the place of a row among its unit's rows in the file stands for it."""
         if self.table.row_key:

@@ -101,6 +101,18 @@ def test_what_is_known_faintly_counts_when_atoms_are_compared() -> None:
     assert orbits(SIZES, mixed(), [Given((0,), total + part)], ()).labels[0].tolist() == [0, 0, 1, 0, 0]
 
 
+def test_nothing_known_is_alike_everywhere() -> None:
+    asked, known = [Asked((0,), np.eye(3), np.ones(3))], [Given((0,), np.zeros((3, 3)))]
+    assert orbits([3], asked, known, ()).shape == (1,)
+    assert problem((3,), asked, known).solved().cost == pytest.approx(1.0, rel=0.02)
+
+
+def test_without_rows_nothing_is_released() -> None:
+    found = problem((3,), [Asked((0,), np.zeros((0, 3)), np.ones(0)), Asked((0,), np.zeros((1, 3)), np.ones(1))], [])
+    assert found.solved().cost == 0
+    assert not found.pieces(found.solved(), {})
+
+
 def test_a_symmetric_problem_costs_what_it_costs_on_all_cells() -> None:
     cost, bound = check(SIZES, mixed(), [], gap=1e-3)
     direct = fit(*dense(SIZES, mixed()), gap=1e-3)

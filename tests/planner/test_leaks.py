@@ -24,7 +24,7 @@ from planner.costs import to_bytes
 from planner.errors import Refusal
 from planner.gate import Gate, Session
 from planner.measure import Meter
-from tests.planner.gates import KINDS, policy, source
+from tests.planner.gates import KINDS, open_gate, policy, source
 
 POLICY = """
 [tables.people]
@@ -503,6 +503,23 @@ def test_a_source_that_spills_writes_where_nobody_else_can_read(tmp_path: Path) 
     connection = gate.meters["people"]._source._connection
     [(place,)] = connection.execute("SELECT current_setting('temp_directory')").fetchall()
     assert stat.S_IMODE(os.stat(place).st_mode) == 0o700
+    gate.close()
+
+
+@pytest.mark.parametrize("other", ["", ', other = "rest"'])
+@pytest.mark.parametrize("nullable", ["", ", nullable = true"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_undeclared_texts_take_no_room_however_many_they_are(
+    tmp_path: Path, kind: str, nullable: str, other: str
+) -> None:
+    select = "SELECT CASE WHEN i % 5 = 0 THEN 'x' ELSE i || repeat('z', 400) END AS a, 7 AS v FROM range(300000) r(i)"
+    columns = f'a = {{ values = ["x", "y"]{nullable}{other} }}\nv = {{ type = "integer", min = 0, max = 9 }}'
+    gate = open_gate(tmp_path, select, columns=columns, kind=kind)
+    connection = gate.meters["people"]._source._connection
+    connection.execute("SET threads = 1; SET memory_limit = '110MB'; SET max_temp_directory_size = '1KB'")
+    session = gate.session()
+    session.execute("SET noisegate.error = 10")
+    assert session.execute("SELECT a, count(*) AS n, sum(v) AS s FROM people GROUP BY a").rows  # and does not fail
     gate.close()
 
 
