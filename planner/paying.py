@@ -16,7 +16,8 @@ from functools import cached_property
 
 from planner.accounts import Charge, joint_account
 from planner.costs import PARTS
-from planner.together import Asked, Together, Workshop, identity, separately
+from planner.joint import Asked, Together
+from planner.together import Workshop, identity, separately
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
 

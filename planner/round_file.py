@@ -27,12 +27,12 @@ from planner.errors import Mistake, Refusal
 from planner.explain import Explanation
 from planner.functions import written
 from planner.gate import Gate, Session
+from planner.joint import Asked
 from planner.paying import MECHANISMS
 from planner.policy import opened, refusal
 from planner.result import Result
 from planner.rounds import Terms
 from planner.settings import Settings
-from planner.together import Asked
 from planner.toml_reader import Section
 
 KEYS = ("policy", "round", "mechanism", "rho", "analysts", "queries")

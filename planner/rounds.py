@@ -25,12 +25,13 @@ from planner.costs import Cost, constant
 from planner.enlisted import Enlisted, Wish
 from planner.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
 from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.joint import Asked, Together, total
 from planner.measure import Meter
 from planner.paying import MECHANISMS, Deal
 from planner.plan import Planner
 from planner.settings import LEAST, MOST, Settings
 from planner.tasks import versioned
-from planner.together import Asked, Together, Workshop, total
+from planner.together import Workshop
 
 if TYPE_CHECKING:
     from planner.gate import Gate, Session

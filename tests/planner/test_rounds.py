@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planner import enlisted, rounds, together
+from planner import enlisted, joining, rounds
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
 from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
@@ -323,7 +323,7 @@ score = { type = "float", min = 0, max = 4, step = 0.25, role = "measure" }"""
 def test_a_question_on_all_values_of_a_summed_column_can_be_enlisted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(together, "met", lambda *_: None)  # as in rounds that are too large for it
+    monkeypatch.setattr(joining, "met", lambda *_: None)  # as in rounds that are too large for it
     select = "SELECT (i % 60)::INTEGER AS age, (i % 40)::INTEGER AS x, i % 3 = 0 AS flag FROM range(900) AS r(i)"
     columns = """age = { type = "integer", min = 0, max = 59 }
 x = { type = "integer", min = 0, max = 39 }
