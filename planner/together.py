@@ -181,7 +181,7 @@ class Workshop:
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
             prices = [float(total(self.alone_charges(query))) for query in queries]
-            savings = tuple((1 - 1.1**-2) * price / sum(prices) for price in prices)
+            savings = tuple((1 - 1.1**-2) * price / (sum(prices) or 1.0) for price in prices)
             return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 
@@ -359,9 +359,15 @@ class _Joining:
     # Rows in blocks.
 
     def _met(self, group: Sequence[Linear]) -> bool:
-        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out."""
+        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out.
+
+        Those that are known are left out: where they meet there may be no room for all that tells them.
+        """
         if self.solve is not None or not group:
             return not group
+        every, group = group, [one for one in group if self._excess(one) > MET]
+        if not group:
+            return True
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
         history, version = planner.histories[table.name], planner.version(table.name)
@@ -377,7 +383,7 @@ class _Joining:
                 break
             self.tasks = before | {task.key: task for task in made if task is not None}
             self.after.clear()
-            worst = max(self._excess(one) for one in group)
+            worst = max(self._excess(one) for one in every)
             if worst <= MET:
                 self._noted(meeting, plan, group, margin, first=not any(pending))
                 return True
