@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from planner import enlisted
+from planner import enlisted, relocation
 from planner.accounts import Caps
 from planner.enlisted import Wish
 from planner.errors import BudgetExceeded, LedgerFailed
 from planner.ledger import Ledger
 from planner.relocation import relocate
-from planner.stores import LedgerMoved, Remote
+from planner.stores import LedgerMoved, Remote, Store
 from tests.proxy.postgres import Postgres, running
 
 from .ledger_worker import draft, remote, written
@@ -147,6 +147,34 @@ def test_a_place_of_the_same_name_is_not_taken_for_the_one_that_was_meant(tmp_pa
     Ledger.open(other, identity=identity).close()
     with pytest.raises(LedgerFailed, match="was moved already, and not to"):
         relocate(old, other)
+
+
+def test_a_ledger_that_is_named_in_two_ways_is_not_moved_onto_itself(tmp_path: Path) -> None:
+    old, link = tmp_path / "old.sqlite", tmp_path / "link.sqlite"
+    Ledger.open(old).close()
+    link.symlink_to(old)
+    for name in (link, tmp_path / ".." / tmp_path.name / old.name):
+        with pytest.raises(LedgerFailed, match="is there already"):
+            relocate(old, name)
+        assert is_open(old)
+    assert relocate(old, tmp_path / "new.sqlite") == 0
+    assert not is_open(old)
+
+
+def test_who_loses_a_race_leaves_no_fresh_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new, late = tmp_path / "old.sqlite", tmp_path / "new.sqlite", tmp_path / "late.sqlite"
+    used(old)
+    plain = relocation._moved
+
+    def after_the_other(source: Store, target: Store) -> None:
+        monkeypatch.setattr(relocation, "_moved", plain)
+        relocate(old, new)
+        plain(source, target)
+
+    monkeypatch.setattr(relocation, "_moved", after_the_other)
+    with pytest.raises(LedgerFailed, match="was moved already, and not to"):
+        relocate(old, late)
+    assert [is_open(place) for place in (old, new, late)] == [False, True, False]
 
 
 def test_a_place_with_a_ledger_is_refused_and_nothing_is_closed(places: tuple[Place, Place]) -> None:
