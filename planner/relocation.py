@@ -85,8 +85,11 @@ def _moved(source: Store, target: Store) -> None:
         if there != ARRIVING:
             raise LedgerFailed(f"the ledger {target.name} was changed meanwhile", hint="run it again")
         with source.transaction(write=True) as (out, head, _):
+            mark = _mark(head)
+            if mark and mark[0] != token:  # somebody was faster, and moved it to another place
+                raise _elsewhere(source, target.name)
             last = _copied(out, into, source, target)
-            if last != (_mark(head)[1] if _mark(head) else head):
+            if last != (mark[1] if mark else head):
                 raise damaged(source.name, "it does not end with its last release")
             into.finish((UPDATE_HEAD, (last,)))
             out.finish((UPDATE_HEAD, (f"{MOVED}\n{token}\n{last}\n{target.name}",)))

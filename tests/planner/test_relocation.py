@@ -161,20 +161,27 @@ def test_a_ledger_that_is_named_in_two_ways_is_not_moved_onto_itself(tmp_path: P
     assert not is_open(old)
 
 
-def test_who_loses_a_race_leaves_no_fresh_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("step", ["_closed", "_copied"])
+def test_of_two_moves_at_once_one_opens_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The other move is faster, before the target is closed or after that; the copy itself is made under locks."""
     old, new, late = tmp_path / "old.sqlite", tmp_path / "new.sqlite", tmp_path / "late.sqlite"
     used(old)
-    plain = relocation._moved
+    plain = relocation._closed
 
-    def after_the_other(source: Store, target: Store) -> None:
-        monkeypatch.setattr(relocation, "_moved", plain)
+    def raced(source: Store, target: Store) -> str | None:
+        monkeypatch.setattr(relocation, "_closed", plain)
+        if step == "_closed":
+            relocate(old, new)
+            return plain(source, target)
+        token = plain(source, target)
         relocate(old, new)
-        plain(source, target)
+        return token
 
-    monkeypatch.setattr(relocation, "_moved", after_the_other)
+    monkeypatch.setattr(relocation, "_closed", raced)
     with pytest.raises(LedgerFailed, match="was moved already, and not to"):
         relocate(old, late)
     assert [is_open(place) for place in (old, new, late)] == [False, True, False]
+    assert relocate(old, new) == relocate(old, new)  # and that it is there is still known
 
 
 def test_a_place_with_a_ledger_is_refused_and_nothing_is_closed(places: tuple[Place, Place]) -> None:
