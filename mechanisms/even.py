@@ -58,7 +58,7 @@ def _solved(known: Known, W: Matrix, c: Matrix, gap: float, max_steps: int) -> J
     block = Block(np.arange(len(W)), W, np.arange(known.cells), known=known.rows.T @ known.rows)
     spare = 1 - _SPARE
     plan = least([block], c * spare, sizes=np.ones(known.cells), members=np.ones(len(W)), gap=gap, max_steps=max_steps)
-    bound = max(plan.bound - 2 * _SPARE * float(plan.multipliers.sum()), 0.0)
+    bound = plan.bound_at(1 / spare)
     if plan.cost <= cost and _meets(known, plan.rows[0], W, c):
         return Join(plan.rows[0], plan.cost, min(bound, plan.cost), plan.multipliers)
     return Join(beyond, cost, min(bound, cost), fresh.prices * cost)

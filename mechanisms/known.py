@@ -63,7 +63,7 @@ class Known:
         """
         if y.ndim != 1 or B.shape != (len(y), self.cells):
             raise ValueError(f"B must be (m, {self.cells}) and y (m,), got shapes {B.shape} and {y.shape}")
-        if not len(B):
+        if not B.any():
             return self
         C = None if self.C is None else self.C + B.T @ B
         basis, factor, outcome = self._extended(B), self.factor, self.outcome

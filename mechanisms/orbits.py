@@ -87,6 +87,12 @@ class Plan:
     cost: float
     bound: float
     multipliers: Matrix
+    worth: float
+    """What the targets are worth in the dual: the bound is this less what is known."""
+
+    def bound_at(self, factor: float) -> float:
+        """Return what no rows can cost less than that meet targets so many times as large."""
+        return max(self.bound - (1 - 1 / factor) * self.worth, 0.0) if factor >= 1 else self.bound
 
 
 def least(
@@ -116,7 +122,7 @@ def least(
     1.76
     """
     if not blocks:
-        return Plan((), 0.0, 0.0, np.zeros(len(c)))
+        return Plan((), 0.0, 0.0, np.zeros(len(c)), 0.0)
     problem = _Problem([_part(block, c) for block in blocks], sizes, members)
     if not any(part.K.any() for part in problem.parts):
         return _fresh(problem, gap, max_steps)[0]
@@ -257,21 +263,22 @@ class _Problem:
             found.append(part.spread((np.sqrt(values[keep]) * vectors[:, keep]).T))
         return tuple(found)
 
-    def bound(self, Z: list[Matrix], metrics: list[Matrix]) -> float:
-        """Return the value of the dual at Z_b G_b^T, where Z_b has no singular value above one."""
+    def bound(self, Z: list[Matrix], metrics: list[Matrix]) -> tuple[float, float]:
+        """Return the value of the dual at Z_b G_b^T, where Z_b has no singular value above one, and its first term."""
         inner, spent = np.zeros(self.count), 0.0
         for part, each, G in zip(self.parts, Z, metrics, strict=True):
             U = each @ G.T
             inner[part.rows] += np.sqrt(part.copies) * (part.L * U).sum(axis=1)
             spent += part.copies * float(((U @ part.K) * U).sum())
-        return float((np.maximum(inner, 0.0) ** 2).sum()) - spent
+        worth = float((np.maximum(inner, 0.0) ** 2).sum())
+        return worth - spent, worth
 
 
 class _Best:
     """The best solution so far and the best bound."""
 
     def __init__(self, problem: _Problem) -> None:
-        self.problem, self.cost, self.bound = problem, np.inf, 0.0
+        self.problem, self.cost, self.bound, self.worth = problem, np.inf, 0.0, 0.0
         self.rows: tuple[Matrix, ...] = ()
         self.multipliers = np.zeros(problem.count)
 
@@ -282,12 +289,12 @@ class _Best:
             self.cost, self.rows = cost, self.problem.made(state, scale, more)
         return cost
 
-    def bounded(self, bound: float, multipliers: Matrix) -> None:
+    def bounded(self, bound: float, worth: float, multipliers: Matrix) -> None:
         if bound > self.bound:
-            self.bound, self.multipliers = bound, multipliers
+            self.bound, self.worth, self.multipliers = bound, worth, multipliers
 
     def plan(self) -> Plan:
-        return Plan(self.rows, self.cost, min(self.bound, self.cost), self.multipliers)
+        return Plan(self.rows, self.cost, min(self.bound, self.cost), self.multipliers, self.worth)
 
 
 def _followed(weights: Matrix, ratios: Matrix, power: float, floor: float = _FLOOR) -> Matrix:
@@ -307,7 +314,8 @@ def _fresh(problem: _Problem, gap: float, max_steps: int) -> tuple[Plan, Matrix,
         if step % 3 == 0:
             best.offered(state)
             # At the best R the dual is Z = diag(sqrt lambda) V R^-1, whose product with itself is N.
-            best.bounded(float(lam @ state.variances**2), lam * state.variances)
+            value = float(lam @ state.variances**2)
+            best.bounded(value, value, lam * state.variances)
             if best.cost <= best.bound * (1 + gap):
                 break
         lam = lam * np.clip(state.variances, 0.1, 10.0) ** _POWER
@@ -326,7 +334,7 @@ def _joined(problem: _Problem, gap: float, max_steps: int) -> Plan:
     for _ in range(0, max_steps, _STEPS):
         for _ in range(_STEPS):
             splitting.step()
-            best.bounded(problem.bound(splitting.Z, splitting.metrics), splitting.root**2)
+            best.bounded(*problem.bound(splitting.Z, splitting.metrics), splitting.root**2)
         state = problem.state(splitting.information())
         for _ in range(_REFINED):
             state = problem.state(problem.best(splitting.root**2, mu, state))

@@ -141,9 +141,15 @@ class Joining:
     # Rows in blocks.
 
     def _met(self, group: Sequence[Linear]) -> bool:
-        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out."""
+        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out.
+
+        Those that are known are left out: where they meet there may be no room for all that tells them.
+        """
         if self.solve is not None or not group:
             return not group
+        every, group = group, [one for one in group if self._excess(one) > MET]
+        if not group:
+            return True
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
         history, version = planner.histories[table.name], planner.version(table.name)
@@ -159,7 +165,7 @@ class Joining:
                 break
             self.tasks = before | {task.key: task for task in made if task is not None}
             self.after.clear()
-            worst = max(self._excess(one) for one in group)
+            worst = max(self._excess(one) for one in every)
             if worst <= MET:
                 self._noted(meeting, plan, group, margin, first=not any(pending))
                 return True
@@ -190,9 +196,7 @@ class Joining:
         if not meeting.whole:
             self.bounds[table.name] = None  # what was left out might have helped
         elif first:
-            # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
-            slack = 2 * (1 - margin) * float(plan.multipliers.sum())
-            self._bounded(table.name, max(plan.bound - slack, 0.0) * scale)
+            self._bounded(table.name, plan.bound_at(1 / margin) * scale)  # the aim was a little lower than asked
         for row, question in owners(meeting).items():
             self.savings[group[question].query] += float(plan.multipliers[row]) * scale * (1 - 1.1**-2)
 

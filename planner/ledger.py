@@ -415,13 +415,13 @@ class Ledger:
             raise damaged(name, f"it does not end with release {last_id}")
 
 
-def opened(place: Path | Remote, identity: str | None) -> Store:
-    """Return the store at a place; if there is none, one with this identity is made, or that is an error."""
+def opened(place: Path | Remote, identity: str | None, *, head: str | None = None) -> Store:
+    """Return the store at a place; if there is none, one with this identity and head is made, or that is an error."""
     if isinstance(place, Path):
-        return SqliteStore.open(place, new=identity)
+        return SqliteStore.open(place, new=identity, head=head)
     from planner.stores.postgres import PostgresStore  # here, since a ledger in a file needs no psycopg
 
-    return PostgresStore.open(place, new=identity)
+    return PostgresStore.open(place, new=identity, head=head)
 
 
 def _select(connection: Connection, where: str, *parameters: str | int) -> list[Release]:

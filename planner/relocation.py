@@ -3,7 +3,7 @@
 A budget must not be spent twice, so there is never a moment in which both places can be charged, whatever is killed
 whenever. Two databases can't commit at once; so the new place is closed before anything else, and opened last:
 
-1. the new place is made with the identity of the old one, and gets a token and a head that no gate takes;
+1. the new place is made with the identity of the old one and a head that no gate takes, and gets a token;
 2. with both locked, all rows are copied, and checked, in a transaction of the new place that is left open;
 3. the old place commits a head that no gate takes either, with the token;
 4. the new place commits the rows and the true head.
@@ -53,7 +53,8 @@ def relocate(old: Path | Remote, new: Path | Remote) -> int:
             mark = _mark(head)
         if mark and mark[-1] != new.name:
             raise _elsewhere(source, new.name)
-        target = opened(_absolute(new), None if mark else source.identity)  # made by the first run only
+        # It is made by the first run only, and closed from its beginning: nobody ever finds a fresh budget there.
+        target = opened(_absolute(new), None if mark else source.identity, head=ARRIVING)
         try:
             _moved(source, target)
         finally:
@@ -84,8 +85,11 @@ def _moved(source: Store, target: Store) -> None:
         if there != ARRIVING:
             raise LedgerFailed(f"the ledger {target.name} was changed meanwhile", hint="run it again")
         with source.transaction(write=True) as (out, head, _):
+            mark = _mark(head)
+            if mark and mark[0] != token:  # somebody was faster, and moved it to another place
+                raise _elsewhere(source, target.name)
             last = _copied(out, into, source, target)
-            if last != (_mark(head)[1] if _mark(head) else head):
+            if last != (mark[1] if mark else head):
                 raise damaged(source.name, "it does not end with its last release")
             into.finish((UPDATE_HEAD, (last,)))
             out.finish((UPDATE_HEAD, (f"{MOVED}\n{token}\n{last}\n{target.name}",)))
@@ -108,21 +112,32 @@ def _closed(source: Store, target: Store) -> str | None:
     with source.transaction(write=False) as (_, head, _):
         expected = _mark(head)[0] if _mark(head) else None
     with target.transaction(write=True) as (into, there, _):
-        row = into.execute("SELECT value FROM meta WHERE name = ?", (TOKEN,)).fetchone()
-        token = str(row[0]) if row else None
+        token = _token(into)
         if expected is not None and token != expected:
             raise _elsewhere(source, target.name)
-        if there == ARRIVING:
-            return token
-        if expected is not None:
+        if there != ARRIVING and expected is not None:
             return None
-        if there != first_hash(target.identity) or any(_count(into, table) for table in BESIDE):
-            raise LedgerFailed(f"there is a ledger at {target.name} already, which has been used", hint=ELSEWHERE)
+        _check_unused(into, there, target)
         if token is None:
             token = str(uuid.uuid4())
             into.execute("INSERT INTO meta VALUES (?, ?)", (TOKEN, token))
+    with source.transaction(write=False) as (out, _, _):
+        if _token(out) == token:  # one place, by two names
+            raise LedgerFailed(f"the ledger {source.name} is there already", hint=ELSEWHERE)
+    with target.transaction(write=True) as (into, there, _):
+        _check_unused(into, there, target)
         into.execute(UPDATE_HEAD, (ARRIVING,))
-        return token
+    return token
+
+
+def _token(connection: Connection) -> str | None:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (TOKEN,)).fetchone()
+    return str(row[0]) if row else None
+
+
+def _check_unused(connection: Connection, head: str | None, target: Store) -> None:
+    if head not in (ARRIVING, first_hash(target.identity)) or any(_count(connection, table) for table in BESIDE):
+        raise LedgerFailed(f"there is a ledger at {target.name} already, which has been used", hint=ELSEWHERE)
 
 
 def _count(connection: Connection, table: str) -> int:

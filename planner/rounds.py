@@ -474,8 +474,8 @@ def lines_of(found: Settled) -> list[str]:
         lines.append(line("known already", f"{noun} {explain.ranges(plan.releases)}"))
     if plan.tasks and plan.bound is not None and deal.rho is None:
         gap = max(float(plan.rho) / plan.bound - 1, 0.0) if plan.bound else 0.0
-        within = f"certified within {_percent(gap)} of the least possible for these targets"
-        lines.append(line("how good", within))
+        if gap <= 1:  # else it says nothing
+            lines.append(line("how good", f"certified within {_percent(gap)} of the least possible for these targets"))
     if plan.tasks and deal.rho is None:
         ratio = float(found.each_alone / plan.rho)
         times = f", {ratio:.3g} times as much" if ratio > 1.005 else ""

@@ -62,7 +62,7 @@ class Workshop:
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
             prices = [float(total(self.alone_charges(query))) for query in queries]
-            savings = tuple((1 - 1.1**-2) * price / sum(prices) for price in prices)
+            savings = tuple((1 - 1.1**-2) * price / (sum(prices) or 1.0) for price in prices)
             return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 

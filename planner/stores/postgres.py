@@ -91,12 +91,12 @@ class PostgresStore:
         self._connection: _Patient | None = None
 
     @classmethod
-    def open(cls, place: Remote, *, new: str | None) -> PostgresStore:
+    def open(cls, place: Remote, *, new: str | None, head: str | None = None) -> PostgresStore:
         store = cls(place)
         try:
             with _explained(store.name):
                 store._connect()
-                store.identity = store._checked_identity(new)
+                store.identity = store._checked_identity(new, head)
         except BaseException:
             store.close()
             raise
@@ -211,7 +211,7 @@ class PostgresStore:
 
     # What is there.
 
-    def _checked_identity(self, new: str | None) -> str:
+    def _checked_identity(self, new: str | None, head: str | None) -> str:
         """Return the identity of a ledger in the current format, made or brought to it; or raise LedgerFailed."""
         with self._block(("SHOW fsync", ()), write=False) as (connection, [fsync]):
             version = self._format(connection)
@@ -223,7 +223,7 @@ class PostgresStore:
         if version < FORMAT:
             if version == 0 and new is None:
                 raise missing(self.name, self._place.marker.name)
-            self._migrate(new)
+            self._migrate(new, head)
         with self._block(("SELECT value FROM meta WHERE name = 'identity'", ()), write=False) as (_, [rows]):
             if not rows:
                 raise damaged(self.name, "it has no identity")
@@ -241,7 +241,7 @@ class PostgresStore:
             raise newer(self.name, int(row[0]), FORMAT)
         return int(row[0])
 
-    def _migrate(self, new: str | None) -> None:
+    def _migrate(self, new: str | None, head: str | None) -> None:
         """Bring the tables to the current format; does nothing if another gate was faster."""
         schema = self._place.schema
         lock = f"SELECT pg_advisory_xact_lock(hashtextextended('noisegate {schema}', 0))"
@@ -253,7 +253,7 @@ class PostgresStore:
                 connection.execute(statement)
             if version == 0:
                 identity = new or str(uuid.uuid4())
-                for row in (("identity", identity), ("head", first_hash(identity)), ("format", "0")):
+                for row in (("identity", identity), ("head", head or first_hash(identity)), ("format", "0")):
                     connection.execute("INSERT INTO meta VALUES (?, ?)", row)
             connection.execute("UPDATE meta SET value = ? WHERE name = 'format'", (str(FORMAT),))
 

@@ -44,10 +44,10 @@ class SqliteStore:
         self.identity = ""
 
     @classmethod
-    def open(cls, path: Path, *, new: str | None) -> SqliteStore:
+    def open(cls, path: Path, *, new: str | None, head: str | None = None) -> SqliteStore:
         with _explained(path):
             if new is not None and not path.exists():
-                _create(path, new)
+                _create(path, new, head or first_hash(new))
             if not path.exists():
                 raise missing(path.name, marker_of(path).name)
             store = cls(path)
@@ -130,7 +130,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _create(path: Path, identity: str) -> None:
+def _create(path: Path, identity: str, head: str) -> None:
     """Make a ledger, complete before it appears; leave it to whoever was faster."""
     for left_over in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
         if left_over.exists():
@@ -143,7 +143,7 @@ def _create(path: Path, identity: str) -> None:
                 raise LedgerFailed(f"the ledger {path.name} can't be kept here: the file system has no WAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _migrate(connection)
-            rows = [("identity", identity), ("head", first_hash(identity))]
+            rows = [("identity", identity), ("head", head)]
             connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
         publish(draft, path)
     finally:

@@ -49,6 +49,12 @@ def test_what_is_known_release_by_release_is_what_all_releases_tell_at_once(
     agrees(known, B, y)
 
 
+def test_rows_of_zeros_tell_nothing() -> None:
+    assert nothing_known(3).with_rows(np.zeros((2, 3)), np.zeros(2)).rank == 0
+    some = nothing_known(3).with_rows(np.eye(3)[:1], np.ones(1))
+    assert some.with_rows(np.zeros((2, 3)), np.ones(2)).variances(np.eye(3)[:1]) == pytest.approx(1.0)
+
+
 def test_a_thousand_small_releases_leave_no_trace_of_rounding() -> None:
     rng = np.random.default_rng(0)
     B = rng.integers(0, 2, (1000, 20)).astype(float) * rng.choice([0.01, 1.0, 30.0], (1000, 1))

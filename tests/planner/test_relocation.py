@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from planner import enlisted
+from planner import enlisted, relocation
 from planner.accounts import Caps
 from planner.enlisted import Wish
 from planner.errors import BudgetExceeded, LedgerFailed
 from planner.ledger import Ledger
 from planner.relocation import relocate
-from planner.stores import LedgerMoved, Remote
+from planner.stores import LedgerMoved, Remote, Store
 from tests.proxy.postgres import Postgres, running
 
 from .ledger_worker import draft, remote, written
@@ -147,6 +147,41 @@ def test_a_place_of_the_same_name_is_not_taken_for_the_one_that_was_meant(tmp_pa
     Ledger.open(other, identity=identity).close()
     with pytest.raises(LedgerFailed, match="was moved already, and not to"):
         relocate(old, other)
+
+
+def test_a_ledger_that_is_named_in_two_ways_is_not_moved_onto_itself(tmp_path: Path) -> None:
+    old, link = tmp_path / "old.sqlite", tmp_path / "link.sqlite"
+    Ledger.open(old).close()
+    link.symlink_to(old)
+    for name in (link, tmp_path / ".." / tmp_path.name / old.name):
+        with pytest.raises(LedgerFailed, match="is there already"):
+            relocate(old, name)
+        assert is_open(old)
+    assert relocate(old, tmp_path / "new.sqlite") == 0
+    assert not is_open(old)
+
+
+@pytest.mark.parametrize("step", ["_closed", "_copied"])
+def test_of_two_moves_at_once_one_opens_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The other move is faster, before the target is closed or after that; the copy itself is made under locks."""
+    old, new, late = tmp_path / "old.sqlite", tmp_path / "new.sqlite", tmp_path / "late.sqlite"
+    used(old)
+    plain = relocation._closed
+
+    def raced(source: Store, target: Store) -> str | None:
+        monkeypatch.setattr(relocation, "_closed", plain)
+        if step == "_closed":
+            relocate(old, new)
+            return plain(source, target)
+        token = plain(source, target)
+        relocate(old, new)
+        return token
+
+    monkeypatch.setattr(relocation, "_closed", raced)
+    with pytest.raises(LedgerFailed, match="was moved already, and not to"):
+        relocate(old, late)
+    assert [is_open(place) for place in (old, new, late)] == [False, True, False]
+    assert relocate(old, new) == relocate(old, new)  # and that it is there is still known
 
 
 def test_a_place_with_a_ledger_is_refused_and_nothing_is_closed(places: tuple[Place, Place]) -> None:

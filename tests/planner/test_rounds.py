@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from planner import enlisted, joining, rounds
+from planner import enlisted, joining, meeting, rounds
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
 from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
@@ -260,6 +260,24 @@ def test_a_round_pays_only_for_what_is_not_known(opened: Open) -> None:
     assert costs[1] < costs[0]
     enlist(later.session("bob"), "SELECT sex, count(*) FROM people GROUP BY sex", 120, name="known")
     assert not release(later.session("bob"), name="known").cost
+
+
+def test_what_is_known_is_not_paid_where_there_is_no_room_for_what_tells_it(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = opened()
+    session = gate.session("ann")
+    session.execute("SET noisegate.error = 20")
+    session.execute(BY_AGE)
+    monkeypatch.setattr(meeting, "MAX_KNOWN", 0)
+    enlist(session, BY_AGE, 20)
+    assert not release(session).cost
+    for name, sql in {"ann": BY_AGE, "bob": BY_REGION}.items():
+        enlist(gate.session(name), sql, 20, name="again")
+    alone = gate.session("bob").explain(f"{BY_REGION}").rho
+    assert alone
+    paid = {row[1]: row[6] for row in release(session, name="again").rows}
+    assert paid["ann"] == 0
 
 
 def test_everything_that_can_be_asked_can_be_enlisted(opened: Open) -> None:
