@@ -11,6 +11,7 @@ import numpy as np
 
 from mechanisms.linear import Matrix
 
+MARGIN = 12
 WIDTH, HEIGHT = 230, 150
 LEFT, TOP, RIGHT, BOTTOM = 34, 22, 12, 24
 _TEXT = 'font-family="sans-serif" font-size="9"'
@@ -70,9 +71,11 @@ def _write_page(path: Path, title: str, colours: Mapping[str, str], panels: Sequ
         f'<g transform="translate({WIDTH * (i % columns)} {40 + HEIGHT * (i // columns)})">{panel}</g>'
         for i, panel in enumerate(panels)
     ]
+    wide = max(width, x) + MARGIN  # for long labels on the left, and for the legend
+    size = f'width="{wide}" height="{height}"'
     path.write_text(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">\n'
-        f'<rect width="{width}" height="{height}" fill="white"/>\n'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-{MARGIN} 0 {wide} {height}" {size}>\n'
+        f'<rect x="-{MARGIN}" {size} fill="white"/>\n'
         f'<text x="10" y="18" font-family="sans-serif" font-size="12">{escape(title)}</text>\n'
         + "\n".join([*legend, *body])
         + "\n</svg>\n"
