@@ -218,8 +218,7 @@ class Joining:
         if not whole:
             self.bounds[table.name] = None  # what was left out might have helped
         elif not any(pending):
-            # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
-            self._bounded(table.name, max(found.bound - 1e-5 * found.multipliers.sum(), 0.0) * scale)
+            self._bounded(table.name, found.bound * scale)
         if task is not None:
             self.tasks[task.key] = task
             self.releases.update(task.releases)
@@ -244,7 +243,9 @@ class Joining:
             task = self._joint_of(recall, found.rows, group, version) if len(found.rows) else None
             after = recall if task is None else recall.with_evidence([task.evidence])
             if (after.known.variances(W) <= targets * MET).all():
-                return found, task, after
+                # The aim was a little lower than asked; a dual solution tells as much about the targets themselves.
+                slack = 2 * (1 - margin) * float(found.multipliers.sum())
+                return replace(found, bound=max(found.bound - slack, 0.0)), task, after
         return None, None, recall
 
     def shared(self, mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]) -> list[Payable] | None:
@@ -314,9 +315,9 @@ class Joining:
         """Return what will be known of a question."""
         if question.digest not in self.after:
             table = question.workspace.table.name
-            planner = self.shop.planner(self.settings[0])
+            planner, pending = self.shop.planner(self.settings[0]), self._pending(table)
             found = planner.histories[table].recall(
-                question, version=planner.version(table), pending=self._pending(table)
+                question, version=planner.version(table), pending=pending if any(pending) else None
             )
             assert found is not None
             self.after[question.digest] = found

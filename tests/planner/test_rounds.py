@@ -315,6 +315,15 @@ def test_questions_without_an_answer_to_measure_can_be_enlisted(opened: Open, be
         half_widths(gate.session("bob"), sql, 20)
 
 
+def released_and_free(gate: Gate, queries: list[str]) -> None:
+    """Release queries as a round; then each is free at its error."""
+    for sql in queries:
+        enlist(gate.session(), sql, 20)
+    release(gate.session())
+    for sql in queries:
+        half_widths(gate.session(), sql, 20)
+
+
 def test_a_round_whose_blocks_fit_on_no_chart_of_a_question_is_planned_otherwise(tmp_path: Path) -> None:
     select = """SELECT ['n', 's', NULL][1 + i % 3] AS region, (i * 37 % 60)::INTEGER AS age, i % 3 = 0 AS flag,
         (i % 11)::INTEGER AS income, (i % 17) / 4.0 AS score FROM range(900) AS r(i)"""
@@ -331,11 +340,7 @@ score = { type = "float", min = 0, max = 4, step = 0.25, role = "measure" }"""
         "SELECT age AS k, count(*) AS n, sum(score) AS a FROM people WHERE region IS NULL GROUP BY 1",
     ]
     with closing(open_gate(tmp_path, select, columns=columns)) as gate:
-        for sql in queries:
-            enlist(gate.session(), sql, 20)
-        release(gate.session())
-        for sql in queries:
-            half_widths(gate.session(), sql, 20)
+        released_and_free(gate, queries)
 
 
 def test_a_question_on_all_values_of_a_summed_column_can_be_enlisted(
@@ -351,11 +356,7 @@ flag = { type = "boolean" }"""
         "SELECT flag, count(*) AS n FROM people GROUP BY 1",
     ]
     with closing(open_gate(tmp_path, select, columns=columns)) as gate:
-        for sql in queries:
-            enlist(gate.session(), sql, 20)
-        release(gate.session())
-        for sql in queries:
-            half_widths(gate.session(), sql, 20)
+        released_and_free(gate, queries)
 
 
 def test_large_marginals_share_what_they_have_in_common(tmp_path: Path) -> None:
