@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dtpmqrt, dtpqrt
+from scipy.linalg.lapack import dtpmqrt, dtpqrt, dtrcon
 
 from mechanisms.linear import Matrix, Mechanism, directions, whitened
 
@@ -21,6 +21,13 @@ _OUTSIDE = 1e-6
 
 Rows that are released on a grid leave the row space they were planned in by that much. If the part counted as a new
 direction, all that such a row tells would go into it.
+"""
+
+_HARDLY = 1e-9
+"""A direction that is known so many times less well than the best one is rounding as well.
+
+A row may open a direction by so little that rounding turns it; rows that tell what is really there, and come later,
+then leave it, and open another one beside it that nothing is known of.
 """
 
 _BLOCK = 32
@@ -71,6 +78,7 @@ class Known:
             factor, outcome = np.zeros((0, 0)), np.zeros(0)
             B, y = np.vstack([self.rows, B]), np.concatenate([self.outcome, y])
         factor, outcome = _merged(factor, outcome, B if basis is None else B @ basis.T, y)
+        factor, outcome, basis = _clear(factor, outcome, basis)
         found = Known(self.cells, factor, outcome, basis, C)
         if C is None and 2 * found.rank >= self.cells:
             return Known(self.cells, factor, outcome, basis, found.rows.T @ found.rows)
@@ -142,3 +150,15 @@ def _merged(factor: Matrix, outcome: Matrix, B: Matrix, y: Matrix) -> tuple[Matr
     merged, reflectors, blocks, _ = dtpqrt(0, min(_BLOCK, size), padded, np.asfortranarray(B), overwrite_a=True)
     rotated, _, _ = dtpmqrt(0, reflectors, blocks, above, y[:, None], trans="T")
     return merged, rotated[:, 0]
+
+
+def _clear(factor: Matrix, outcome: Matrix, basis: Matrix | None) -> tuple[Matrix, Matrix, Matrix | None]:
+    """Return what is known without directions that are rounding; most often there are none, which is quick to see."""
+    if dtrcon(factor)[0] > _HARDLY:
+        return factor, outcome, basis
+    U, values, axes = np.linalg.svd(factor)
+    kept = values > _HARDLY * values[0]
+    if kept.all():
+        return factor, outcome, basis
+    clear = axes[kept] if basis is None else axes[kept] @ basis
+    return np.diag(values[kept]), U[:, kept].T @ outcome, clear

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,6 +106,18 @@ def test_rows_released_on_a_grid_open_no_new_directions() -> None:
     on_grid = np.trunc(total * 2**28 + [[0, 1, 2, 3]]) / 2**28
     known = known_from(total).with_rows(on_grid, np.zeros(1))
     assert known.rank == 1
+    np.testing.assert_allclose(known.variances(np.ones((1, 4))), [1 / 0.18], rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_a_direction_that_rounding_turned_is_not_taken_for_two(order: tuple[int, ...]) -> None:
+    """The second row leaves the first by so little that rounding decides where to; the third tells what is there."""
+    other, rounding = np.array([1.0, -1.0, 1.0, -1.0]), np.array([1.0, 1.0, -1.0, -1.0])
+    B = np.array([np.full(4, 0.3), 0.3 + 1e-5 * other + 1e-10 * rounding, other])
+    known = nothing_known(4)
+    for row in B[list(order)]:
+        known = known.with_rows(row[None, :], np.zeros(1))
+    assert known.rank == 2
     np.testing.assert_allclose(known.variances(np.ones((1, 4))), [1 / 0.18], rtol=1e-6)
 
 
