@@ -85,13 +85,39 @@ def _first_of(release: Stored, table: Table) -> Evidence | None:
 
 
 def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Evidence:
-    """Return the evidence of a measurement of a question."""
+    """Return the evidence of a measurement of a question, on axes that tell apart no more than it does."""
     rows = np.ldexp(measurement.rows(question).astype(float), -measurement.bits)
-    ones = np.ones(question.groups)
+    workspace, cell, group, pattern = _merged(question)
     return Evidence(
-        0, question.digest, question.workspace, question.features, question.cell, question.group, question.groups,
-        question.pattern, rows, ones, y.reshape(question.groups, -1),
+        0, question.digest, workspace, question.features, cell, group, question.groups, pattern, rows,
+        np.ones(question.groups), y.reshape(question.groups, -1),
     )  # fmt: skip
+
+
+def _merged(question: Question) -> tuple[Workspace, Ints, Ints, Ints]:
+    """Return the workspace of a question without what none of its places needs: its cell, group and pattern of each.
+
+    A residual is released on all that was known when it was planned, though it may depend on little of that. Columns
+    that are summed are left as they are: what a sum is on an atom with a NULL among its values depends on the cut.
+    """
+    patterns, summed = question.E.shape[1], {column for column, _ in question.features}
+    code = np.full(question.workspace.cells, -1, dtype=np.int64)
+    code[question.cell] = question.group * patterns + question.pattern
+    cube, axes = code.reshape(question.workspace.shape), list[Axis]()
+    for axis in question.workspace.axes:
+        place = len(axes)
+        slices = np.moveaxis(cube, place, 0).reshape(axis.size, -1)
+        _, first, labels = np.unique(slices, axis=0, return_index=True, return_inverse=True)
+        if axis.column in summed or len(first) == axis.size:
+            axes.append(axis)
+        elif len(first) == 1:
+            cube = np.moveaxis(cube, place, 0)[0]
+        else:
+            axes.append(merged_atoms(axis, labels.ravel().astype(np.int64)))
+            cube = cube.take(axis.atoms[axes[-1].first], axis=place)
+    cell = np.flatnonzero(cube.ravel() >= 0)
+    group, pattern = np.divmod(cube.ravel()[cell], patterns)
+    return Workspace(question.workspace.table, tuple(axes)), cell, group, pattern
 
 
 def shareable(question: Question) -> bool:
@@ -139,7 +165,7 @@ def folded(found: Evidence, axes: Mapping[str, Axis]) -> Evidence | None:
 
 def covered(found: Evidence | Question, axes: Mapping[str, Axis]) -> bool:
     """Return whether axes are fine enough for evidence."""
-    return all(coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes)
+    return all(is_finer(axes.get(axis.column), axis) for axis in found.workspace.axes)
 
 
 def fold(found: Evidence, axes: Mapping[str, Axis]) -> Fold | None:
@@ -247,7 +273,7 @@ class Chart:
         """Return whether rows on the other chart can be carried to this one."""
         axes = {axis.column: axis for axis in self.workspace.axes}
         return self.features == other.features and all(
-            coarsened(axis, axes.get(axis.column)) is axis for axis in other.workspace.axes
+            is_finer(axes.get(axis.column), axis) for axis in other.workspace.axes
         )
 
     def carry(self, rows: Floats, coarser: Chart) -> Floats:
@@ -327,12 +353,19 @@ def _parents(fine: Workspace, coarse: Workspace) -> Ints:
     return parent
 
 
+def is_finer(axis: Axis | None, other: Axis) -> bool:
+    """Return whether an axis tells apart all that another one does."""
+    if axis is None or axis.key != other.key:
+        return False
+    return axis is other or np.array_equal(other.atoms, other.atoms[axis.first][axis.atoms])
+
+
 def coarsened(axis: Axis, other: Axis | None) -> Axis | None:
     """Return the finest axis that is coarser than both; None if it tells nothing apart."""
+    if is_finer(other, axis):
+        return axis
     if other is None or other.key != axis.key:
         return None
-    if np.array_equal(axis.atoms, axis.atoms[other.first][other.atoms]):
-        return axis
     links = coo_array(
         (np.ones(len(axis.atoms)), (axis.atoms, axis.size + other.atoms)), shape=(axis.size + other.size,) * 2
     )

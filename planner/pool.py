@@ -41,6 +41,17 @@ class Pool:
         """Return any of the members, for what they have in common."""
         return self.members[-1]
 
+    @property
+    def first(self) -> tuple[bool, int]:
+        """Return when the first of them was released; what is yet to be comes after all that was."""
+        number = self.members[0].id
+        return number < 0, abs(number)
+
+    @cached_property
+    def rounds(self) -> frozenset[str]:
+        """Return the digests of the questions of rounds that they were released for."""
+        return frozenset().union(*(member.also for member in self.members))
+
     @cached_property
     def sum(self) -> Evidence:
         """Return one piece of evidence that tells what all members tell."""

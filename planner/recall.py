@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,10 +24,10 @@ from planner.chart import (
     Evidence,
     Fold,
     Forms,
-    coarsened,
     covered,
     evidence,
     fold,
+    is_finer,
     refined,
     shareable,
 )
@@ -41,9 +41,6 @@ from planner.workspace import Axis, Feature, Workspace
 
 MAX_ASKED = 384
 """Largest number of answers that is planned against the history; beyond, a query is measured on its own."""
-
-KEPT_CHOICES = 4096
-"""For how many questions the columns are remembered that they were answered on."""
 
 KEPT_FOLDS = 32
 """For how many choices of columns it is remembered how releases are summed onto them."""
@@ -199,7 +196,6 @@ class History:
         self._folds: OrderedDict[object, dict[Key, Fold | None]] = OrderedDict()
         self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
         self._recalls: OrderedDict[tuple[object, ...], Recall] = OrderedDict()
-        self._used: OrderedDict[str, tuple[Axes, tuple[Feature, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def recall(
@@ -221,12 +217,10 @@ class History:
             found = found.until(as_of)
         if pending is not None:
             found = found.plus(*pending)
-        chosen = self._chosen(question, found, None if as_of is not None else self._used.get(question.digest))
+        chosen = _chosen(question, found)
         if chosen is None:
             return None
         now = as_of is None and pending is None
-        if now:
-            self._remember(question.digest, chosen)
         chart = _chart(self._table, *chosen)
         brought = self._brought(found, *chosen)
         # What was folded for some axes tells less than it could tell on others.
@@ -245,14 +239,6 @@ class History:
                 while len(self._recalls) > KEPT_RECALLS:
                     self._recalls.popitem(last=False)
         return recall
-
-    def _remember(self, digest: str, chosen: tuple[Axes, tuple[Feature, ...]]) -> None:
-        """Keep what a question was answered on, so that no later choice tells it less."""
-        with self._lock:
-            self._used[digest] = chosen
-            self._used.move_to_end(digest)
-            while len(self._used) > KEPT_CHOICES:
-                self._used.popitem(last=False)
 
     def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
@@ -324,59 +310,6 @@ class History:
                     self._bases.popitem(last=False)
             return base
 
-    def _chosen(
-        self, question: Question, found: Found, before: tuple[Axes, tuple[Feature, ...]] | None
-    ) -> tuple[Axes, tuple[Feature, ...]] | None:
-        """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
-
-        Otherwise those it was answered on before, or its own; and then what most releases would lose without it, while
-        it fits. None if the question alone is too large.
-        """
-        finest, own = finest_axes([question], found.axes), set(question.features)
-        if chart_size(finest, own | found.features) <= MAX_POINTS:
-            return finest, tuple(sorted(own | found.features))
-        # What was released for this very question was on a chart that told enough: it goes on telling that.
-        released = _released_for(question.digest, found)
-        starts = [
-            (finest_axes([question, *kept], {}), own.union(*(e.features for e in kept)))
-            for kept in (released, released[-1:], [])
-        ]
-        if before is not None:
-            both = finest_axes(released, before[0]), set(before[1]).union(*(e.features for e in released))
-            # A round may have been released for it since: then a chart without that would tell it less.
-            late = any(question.digest in e.also and not _covers(before, e) for e in released)
-            starts[:0] = [both] if late else [both, (dict(before[0]), set(before[1]))]
-        fitting = (start for start in starts if chart_size(*start) <= MAX_POINTS)
-        start = next(fitting, None)
-        if start is None:
-            return None
-        axes, own = start
-        for extra, _ in self._lost(found, axes, own).most_common():
-            wider = {**axes, extra: finest[extra]} if isinstance(extra, str) else axes
-            more = own if isinstance(extra, str) else own | {extra}
-            if chart_size(wider, more) <= MAX_POINTS:
-                axes, own = wider, more
-        own |= {feature for feature in found.features if is_single(axes.get(feature[0]))}
-        return axes, tuple(sorted(own))
-
-    def _lost(self, found: Found, axes: Axes, features: Collection[Feature]) -> Counter[str | Feature]:
-        """Return for columns and features how many releases would tell less if they were left out, or left coarse.
-
-        A release that shares columns with the axes counts more than all that do not.
-        """
-        lost: Counter[str | Feature] = Counter()
-        count = found.count
-        for key, pool in sorted(found.pools.items(), key=lambda item: -item[1].members[-1].id):
-            e, known = pool.form, set(pool.form.features) <= set(features)
-            if known and covered(e, axes):
-                continue
-            if known and (way := self._fold(key, e, axes)) is not None and way.groups == e.groups:
-                continue
-            weight = (1 + count * len(e.columns & set(axes))) * len(pool.members)
-            finer = (a.column for a in e.workspace.axes if coarsened(a, axes.get(a.column)) is not a)
-            lost.update(dict.fromkeys([*finer, *sorted(set(e.features) - set(features))], weight))
-        return lost
-
     def bring(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> list[tuple[frozenset[int], Evidence]]:
         """Return what the releases tell on some axes and features, each with the numbers of those that it is from."""
         parts = [*self._brought(found, axes, features).parts]
@@ -385,7 +318,7 @@ class History:
 
     def _brought(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> _Brought:
         """Return what the releases tell on some axes and features."""
-        if found.features <= set(features) and all(coarsened(a, axes.get(name)) is a for name, a in found.axes.items()):
+        if found.features <= set(features) and all(is_finer(axes.get(name), a) for name, a in found.axes.items()):
             return _Brought(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
         parts = []
         for key, pool in found.pools.items():
@@ -443,10 +376,57 @@ def _chart(table: Table, axes: Axes, features: tuple[Feature, ...]) -> Chart:
 # --- what is brought ---------------------------------------------------------------------------------------
 
 
-def _released_for(digest: str, found: Found) -> list[Evidence]:
-    """Return what was released for a question, in the order of release."""
-    members = (e for pool in found.pools.values() for e in pool.members if e.question == digest or digest in e.also)
-    return sorted(members, key=lambda e: e.id)
+def _chosen(question: Question, found: Found) -> tuple[Axes, tuple[Feature, ...]] | None:
+    """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
+
+    Otherwise its own; then what the rounds need that it took part in; then what the releases need that share columns
+    with these, in the order of release, while it fits. So a question is answered alike by every gate, and what it was
+    told before it is told later. None if the question alone is too large.
+    """
+    finest, own = finest_axes([question], found.axes), frozenset(question.features)
+    if chart_size(finest, own | found.features) <= MAX_POINTS:
+        return finest, tuple(sorted(own | found.features))
+    choice = _Choice(finest_axes([question], {}), own)
+    if chart_size(choice.axes, choice.features) > MAX_POINTS:
+        return None
+    pools = sorted(found.pools.values(), key=lambda pool: pool.first)
+    for pool in sorted(pools, key=lambda pool: question.digest not in pool.rounds):
+        choice.offer(pool.form)
+    return choice.axes, tuple(sorted(choice.features))
+
+
+class _Choice:
+    """Axes and features while they grow."""
+
+    def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
+        self.axes, self.features = axes, features
+        self._later: defaultdict[str, list[Evidence]] = defaultdict(list)
+
+    def offer(self, found: Evidence) -> None:
+        """Tell apart what a release does, as far as that fits; one that shares nothing yet waits until it does."""
+        columns = found.columns.union(column for column, _ in found.features)
+        if not columns & self._columns:
+            for column in columns:
+                self._later[column].append(found)
+            return
+        before = self._columns
+        finer = finest_axes([found], self.axes)
+        if not self._grown(finer, self.features.union(found.features)) and found.groups > 1:
+            for column in sorted(found.columns):  # a part of it tells something: groups are summed over the others
+                self._grown({**self.axes, column: finer[column]}, self.features)
+        for column in sorted(self._columns - before):
+            for waiting in self._later.pop(column, []):
+                self.offer(waiting)
+
+    @property
+    def _columns(self) -> frozenset[str]:
+        return frozenset(self.axes).union(column for column, _ in self.features)
+
+    def _grown(self, axes: Axes, features: frozenset[Feature]) -> bool:
+        if chart_size(axes, features) > MAX_POINTS:
+            return False
+        self.axes, self.features = axes, features
+        return True
 
 
 def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Axes) -> dict[str, Axis]:
@@ -454,7 +434,8 @@ def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Axes) 
     found = dict(axes)
     for one in brought:
         for axis in (one if isinstance(one, Workspace) else one.workspace).axes:
-            found[axis.column] = refined(found[axis.column], axis) if axis.column in found else axis
+            known = found.get(axis.column)
+            found[axis.column] = axis if known is None else known if is_finer(known, axis) else refined(known, axis)
     return found
 
 
@@ -467,11 +448,3 @@ def chart_size(axes: Axes, features: Collection[Feature]) -> int:
 def is_single(axis: Axis | None) -> bool:
     """Return whether every atom of an axis is a single value."""
     return axis is not None and not axis.presence and axis.size == len(axis.atoms)
-
-
-def _covers(chart: tuple[Axes, tuple[Feature, ...]], found: Evidence) -> bool:
-    """Return whether axes and features are fine enough for a release."""
-    axes, features = chart
-    return set(found.features) <= set(features) and all(
-        coarsened(axis, axes.get(axis.column)) is axis for axis in found.workspace.axes
-    )

@@ -20,7 +20,7 @@ from mechanisms import helmert, marginals
 from mechanisms.marginals import Subset, subsets
 from planner import bodies
 from planner.accounts import Stored
-from planner.chart import Evidence, coarsened
+from planner.chart import Evidence, coarsened, is_finer
 from planner.policy import Table
 from planner.workload import Floats, Workload
 from planner.workspace import Axis, Ints, Workspace
@@ -232,7 +232,7 @@ def onto(found: Told, workspace: Workspace) -> Told:
 
 def _fold(axis: Axis, workspace: Workspace) -> _Fold | None:
     place = workspace.index(axis.column)
-    if place is None or coarsened(workspace.axes[place], axis) is not workspace.axes[place]:
+    if place is None or not is_finer(axis, workspace.axes[place]):
         return None
     return _Fold(place, workspace.axes[place].atoms[axis.first])
 

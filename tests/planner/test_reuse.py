@@ -310,6 +310,42 @@ def test_where_history_does_not_fit_nothing_is_paid_twice_and_answers_are_right(
         gate.close()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_where_history_does_not_fit_gates_agree_now_and_as_of_any_release(
+    policy: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Two gates take turns; a third one, which has not seen a question, gives the answers that there were each time."""
+    monkeypatch.setattr(recall, "MAX_POINTS", 48)
+    generator, gates = random.Random(seed), [Gate.open(policy), Gate.open(policy)]
+    sessions = [gate.session() for gate in gates]
+    asked = []
+    for turn in range(24):
+        sql = random_query(generator)
+        found = sessions[turn % 2].execute(sql)
+        again = sessions[1 - turn % 2].execute(sql)
+        assert again.cost == 0, sql
+        assert same(again.rows, found.rows), sql
+        [(last,)] = sessions[0].execute("SELECT max(id) FROM noisegate.releases").rows
+        asked.append((sql, last, found.rows))
+    gates.append(Gate.open(policy))
+    late = gates[-1].session()
+    for sql, _, _ in asked:
+        found = late.execute(sql)
+        assert found.cost == 0, sql
+        assert same(found.rows, sessions[0].execute(sql).rows), sql
+    for sql, last, rows in asked:
+        late.execute(f"SET noisegate.as_of = {last}")
+        assert same(late.execute(sql).rows, rows), sql
+    for gate in gates:
+        gate.close()
+
+
+def same(one: list[tuple[object, ...]], other: list[tuple[object, ...]]) -> bool:
+    return [row[:-1] for row in one] == [row[:-1] for row in other] and [row[-1] for row in one] == pytest.approx(
+        [row[-1] for row in other], rel=1e-9, abs=1e-6
+    )
+
+
 def test_the_parts_of_one_statement_share_what_they_release(policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is planned after those before it, whose outcome is not known then; and is answered with it."""
     monkeypatch.setattr(sampling, "rounded_gaussian", no_noise)
