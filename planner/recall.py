@@ -69,9 +69,8 @@ class Recall:
     def with_evidence(self, brought: Sequence[Evidence]) -> Recall:
         """Return what is known once more is released; what does not fit onto this chart adds nothing."""
         known = self.known
-        for found in brought:
-            if self.chart.fits(found):
-                known = known.with_rows(*_placed(self.chart, found))
+        for batch in _batches(_placed(self.chart, found) for found in brought if self.chart.fits(found)):
+            known = known.with_rows(*batch)
         return replace(self, known=known)
 
     def rows(self, found: Evidence) -> Floats:
