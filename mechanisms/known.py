@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
+from scipy.linalg import qr, rq, solve_triangular
 from scipy.linalg.lapack import dtpmqrt, dtpqrt, dtrcon
 
 from mechanisms.linear import Matrix, Mechanism, directions, whitened
@@ -23,7 +23,7 @@ Rows that are released on a grid leave the row space they were planned in by tha
 direction, all that such a row tells would go into it.
 """
 
-_HARDLY = 1e-9
+_HARDLY = 1e-10
 """A direction that is known so many times less well than the best one is rounding as well.
 
 A row may open a direction by so little that rounding turns it; rows that tell what is really there, and come later,
@@ -156,9 +156,11 @@ def _clear(factor: Matrix, outcome: Matrix, basis: Matrix | None) -> tuple[Matri
     """Return what is known without directions that are rounding; most often there are none, which is quick to see."""
     if dtrcon(factor)[0] > _HARDLY:
         return factor, outcome, basis
-    U, values, axes = np.linalg.svd(factor)
-    kept = values > _HARDLY * values[0]
-    if kept.all():
+    Q, R, order = qr(factor, pivoting=True, check_finite=False)
+    rank = int((np.abs(R.diagonal()) > _HARDLY * abs(R[0, 0])).sum())
+    if rank == len(factor):
         return factor, outcome, basis
-    clear = axes[kept] if basis is None else axes[kept] @ basis
-    return np.diag(values[kept]), U[:, kept].T @ outcome, clear
+    kept = np.zeros((rank, len(factor)))
+    kept[:, order] = R[:rank]
+    smaller, axes = rq(kept, mode="economic", check_finite=False)
+    return smaller, (Q.T @ outcome)[:rank], axes if basis is None else axes @ basis

@@ -27,7 +27,8 @@ MAX_POINTS = 4096
 """Largest chart; what would need a larger one is not brought."""
 
 COUNT_BITS, SUM_BITS = 46, 58
-"""Rows of a residual are rounded to multiples of 2^-46 of the noise, 2^-58 where grid indices are summed."""
+"""Rows of a residual are rounded to multiples of 2^-46 of the noise, 2^-58 where grid indices are summed or where the
+noise is so large that less would be a large part of a row."""
 
 MAX_RANGE = 2**24
 """Largest range of grid indices that is shared: beyond, rounding would add up over very many records."""
@@ -295,7 +296,8 @@ class Chart:
         """
         if not self.features and np.array_equal(rows, rows[:1, :1] * np.eye(self.workspace.cells)):
             return self._counted(float(rows[0, 0]))
-        bits = SUM_BITS if self.features else COUNT_BITS
+        smaller = max(0, -int(np.frexp(np.abs(rows).max(initial=0.0))[1]))
+        bits = SUM_BITS if self.features else min(COUNT_BITS + smaller, SUM_BITS)
         whole = np.rint(np.ldexp(self._coefficients(rows), bits))  # (cells, r, Q)
         used = np.flatnonzero(np.abs(whole[:, :, 1:]).max(axis=(0, 1), initial=0.0) > 0)
         whole = whole[:, :, [0, *(1 + used)]]
