@@ -390,7 +390,7 @@ def _chosen(question: Question, found: Found) -> tuple[Axes, tuple[Feature, ...]
         return None
     pools = sorted(found.pools.values(), key=lambda pool: pool.first)
     for pool in sorted(pools, key=lambda pool: question.digest not in pool.rounds):
-        choice.offer(pool.form)
+        choice.offer(pool.form, needed=question.digest in pool.rounds)
     return choice.axes, tuple(sorted(choice.features))
 
 
@@ -401,10 +401,10 @@ class _Choice:
         self.axes, self.features = axes, features
         self._later: defaultdict[str, list[Evidence]] = defaultdict(list)
 
-    def offer(self, found: Evidence) -> None:
+    def offer(self, found: Evidence, *, needed: bool = False) -> None:
         """Tell apart what a release does, as far as that fits; one that shares nothing yet waits until it does."""
         columns = found.columns.union(column for column, _ in found.features)
-        if not columns & self._columns:
+        if self._columns and not columns & self._columns and not needed:
             for column in columns:
                 self._later[column].append(found)
             return
