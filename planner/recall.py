@@ -410,7 +410,8 @@ class _Choice:
             return
         before = self._columns
         finer = finest_axes([found], self.axes)
-        if not self._grown(finer, self.features.union(found.features)) and found.groups > 1:
+        fits = self._grown(finer, self.features.union(found.features))
+        if not fits and found.groups > 1 and self.features.issuperset(found.features):
             for column in sorted(found.columns):  # a part of it tells something: groups are summed over the others
                 self._grown({**self.axes, column: finer[column]}, self.features)
         for column in sorted(self._columns - before):
