@@ -190,10 +190,14 @@ class Reader(SqlSource):
         return f"TRY_CAST({found} AS ENUM({', '.join(map(literal, domain.values or ()))}))"
 
     def _code(self, axis: Axis, *, fine: bool = True) -> Code:
-        """Group texts by their number: by themselves, undeclared ones would take as much room as there are."""
-        if axis.domain.ordered or axis.domain.duckdb_type != "VARCHAR":
+        """Group texts by their label: by themselves, undeclared ones would take as much room as there are."""
+        column, domain = axis.column, axis.domain
+        if domain.ordered or domain.duckdb_type != "VARCHAR":
             return super()._code(axis, fine=fine)
-        return Code(self.index(axis.column, axis.domain), np.arange(axis.domain.cells))
+        cells = np.arange(domain.cells)
+        if domain.nullable or domain.other is not None:  # NULL is no label, but not every text that is none is NULL
+            return Code(self.index(column, domain), cells)
+        return Code(self._label(self.value(column, domain), domain), cells, number="enum_code({})")
 
     def _numbered(self, tests: Sequence[str]) -> str:
         """Without a row key, the place of a row among its unit's rows in the file stands for it."""
