@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from typing import Self
 
@@ -198,6 +199,11 @@ class Reader(SqlSource):
         if domain.nullable or domain.other is not None:  # NULL is no label, but not every text that is none is NULL
             return Code(self.index(column, domain), cells)
         return Code(self._label(self.value(column, domain), domain), cells, number="enum_code({})")
+
+    def _by_value(self, column: str, domain: Domain) -> Code:
+        """Clip by LEAST and GREATEST: DuckDB groups by them sooner than by CASE. They lose NULL, so it is filtered."""
+        clipped = f"least(greatest({self.quoted(column)}, {domain.low}), {domain.high})"
+        return replace(super()._by_value(column, domain), sql=clipped, filtered=True)
 
     def _numbered(self, tests: Sequence[str]) -> str:
         """Without a row key, the place of a row among its unit's rows in the file stands for it."""

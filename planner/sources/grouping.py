@@ -332,17 +332,19 @@ class SqlSource(ABC):
         if (fine and domain.cells <= SMALL_DOMAIN) or len(starts) > FEW_RUNS:
             if self._is_plain(axis.column, domain):
                 if domain.step == 1:
-                    # DuckDB groups by this sooner than by CASE, and sums CASE sooner; NULL is filtered out.
-                    key = f"least(greatest({self.quoted(axis.column)}, {domain.low}), {domain.high})"
-                    number = f"CAST({{}} AS BIGINT) - {domain.low}"
-                    return Code(key, np.arange(domain.cells), filtered=True, number=number)
-                return Code(self._summand(axis.column, domain), np.arange(domain.cells), filtered=True)
+                    return self._by_value(axis.column, domain)
+                return Code(self._summand(axis.column, domain), np.arange(domain.cells))
             return Code(self.index(axis.column, domain), np.arange(domain.cells))
         found, atoms = self.value(axis.column, domain), axis.atoms[starts]
         null = axis.atoms[-1] if domain.nullable else "NULL"
         steps = [(self._before(found, domain, int(end)), atom) for end, atom in zip(starts[1:], atoms, strict=False)]
         cases = "".join(f" WHEN {test} THEN {atom}" for test, atom in steps)
         return Code(f"CASE WHEN {found} IS NULL THEN {null}{cases} ELSE {atoms[-1]} END", axis.atoms)
+
+    def _by_value(self, column: str, domain: Domain) -> Code:
+        """Return how a column of plain integers is grouped: clipped, and counted from the lowest afterwards."""
+        clipped = _clipped(self.quoted(column), f"{domain.low}", f"{domain.high}")
+        return Code(clipped, np.arange(domain.cells), number=f"CAST({{}} AS BIGINT) - {domain.low}")
 
     def _before(self, found: str, domain: Domain, index: int) -> str:
         """Return the test that a value that is not NULL lies in a cell before this one."""
