@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import cache
 from typing import Self
 
@@ -190,10 +191,19 @@ class Reader(SqlSource):
         return f"TRY_CAST({found} AS ENUM({', '.join(map(literal, domain.values or ()))}))"
 
     def _code(self, axis: Axis, *, fine: bool = True) -> Code:
-        """Group texts by their number: by themselves, undeclared ones would take as much room as there are."""
-        if axis.domain.ordered or axis.domain.duckdb_type != "VARCHAR":
+        """Group texts by their label: by themselves, undeclared ones would take as much room as there are."""
+        column, domain = axis.column, axis.domain
+        if domain.ordered or domain.duckdb_type != "VARCHAR":
             return super()._code(axis, fine=fine)
-        return Code(self.index(axis.column, axis.domain), np.arange(axis.domain.cells))
+        cells = np.arange(domain.cells)
+        if domain.nullable or domain.other is not None:  # NULL is no label, but not every text that is none is NULL
+            return Code(self.index(column, domain), cells)
+        return Code(self._label(self.value(column, domain), domain), cells, number="enum_code({})")
+
+    def _by_value(self, column: str, domain: Domain) -> Code:
+        """Clip by LEAST and GREATEST: DuckDB groups by them sooner than by CASE. They lose NULL, so it is filtered."""
+        clipped = f"least(greatest({self.quoted(column)}, {domain.low}), {domain.high})"
+        return replace(super()._by_value(column, domain), sql=clipped, filtered=True)
 
     def _numbered(self, tests: Sequence[str]) -> str:
         """Without a row key, the place of a row among its unit's rows in the file stands for it."""

@@ -58,7 +58,7 @@ Fetched = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """How one axis is grouped: by SQL whose value is a code, or (labels given) the value itself."""
+    """How one axis is grouped: by SQL whose value tells a code, or (labels given) is the value itself."""
 
     sql: str
     partition: Ints
@@ -66,15 +66,15 @@ class Code:
     filtered: bool = False
     """Its SQL is right for rows inside the domain only: the others are filtered out before."""
 
-    first: int = 0
-    """What the SQL gives for code 0, subtracted once for each group instead of once for each row."""
+    number: str = "{}"
+    """The SQL of the code, of what the axis is grouped by: once for each group instead of once for each row."""
 
     def narrowed(self, axis: Axis, atoms: Ints) -> str | None:
         """Return the test that drops rows outside some atoms; None if none need be dropped."""
         codes = np.unique(self.partition[np.isin(axis.atoms, atoms)])
         if self.labels is not None or len(codes) == len(np.unique(self.partition)):
             return None
-        return f"{self.sql} IN ({', '.join(str(code + self.first) for code in codes.tolist()) or 'NULL'})"
+        return f"{self.number.format(self.sql)} IN ({', '.join(map(str, codes.tolist())) or 'NULL'})"
 
 
 class SqlSource(ABC):
@@ -286,7 +286,7 @@ class SqlSource(ABC):
         columns, joins = [], []
         names = [f"i{j}" for j in range(len(axes))]
         for j, (axis, code) in enumerate(zip(axes, codes, strict=True)):
-            found = f"c{j}" if not code.first else f"CAST(c{j} AS BIGINT) - {code.first}"
+            found = code.number.format(f"c{j}")
             if code.labels is not None:
                 found, join = self._number(j, code.labels)
                 joins.append(join)
@@ -296,7 +296,13 @@ class SqlSource(ABC):
                     found = f"CASE WHEN c{j} IS NULL THEN {axis.domain.size} ELSE {found} END"
             columns.append(f"{found} AS i{j}")
         translated = f"SELECT {', '.join(['n', *sums, *ranges, *columns])} FROM ({counted}) AS t{''.join(joins)}"
-        tests = [f"{name} IS NOT NULL" for name, code in zip(names, codes, strict=True) if not code.filtered]
+        # Engines would test each row for a number that is not NULL, below the grouping, and so find it twice: n, that
+        # is known after it only, stops them.
+        tests = [
+            f"CASE WHEN n > 0 THEN {name} END IS NOT NULL"
+            for name, code in zip(names, codes, strict=True)
+            if not code.filtered
+        ]
         inside = f"FROM ({translated}) AS m{_where(tests)}"
         if all(axis.domain.other is None for axis in axes):
             return f"SELECT * {inside}"
@@ -306,14 +312,10 @@ class SqlSource(ABC):
         return f"SELECT {', '.join([*totals, *keys])} {inside} GROUP BY {', '.join(keys)}"
 
     def _number(self, j: int, labels: Sequence[object]) -> tuple[str, str]:
-        """Return the SQL of the number of a group's label, NULL if it is none, and the join that it takes.
-
-        Engines would test each row for a number that is not NULL, below the grouping: n, that is known after it only,
-        stops them.
-        """
+        """Return the SQL of the number of a group's label, NULL if it is none, and the join that it takes."""
         if len(labels) <= FEW_LABELS:
             cases = "".join(f" WHEN {self.literal(label)} THEN {i}" for i, label in enumerate(labels))
-            return f"CASE WHEN n > 0 THEN CASE c{j}{cases} END END", ""
+            return f"CASE c{j}{cases} END", ""
         values = ", ".join(f"({self.literal(label)}, {i})" for i, label in enumerate(labels))
         return f"d{j}.i", f" LEFT JOIN (VALUES {values}) AS d{j}(v, i) ON t.c{j} = d{j}.v"
 
@@ -329,17 +331,20 @@ class SqlSource(ABC):
         starts = np.flatnonzero(np.diff(axis.atoms[: domain.size], prepend=-1))
         if (fine and domain.cells <= SMALL_DOMAIN) or len(starts) > FEW_RUNS:
             if self._is_plain(axis.column, domain):
-                if domain.step == 1 and isinstance(domain.low, int):
-                    # DuckDB groups by this sooner than by CASE, and sums CASE sooner; NULL is filtered out.
-                    key = f"least(greatest({self.quoted(axis.column)}, {domain.low}), {domain.high})"
-                    return Code(key, np.arange(domain.cells), filtered=True, first=domain.low)
-                return Code(self._summand(axis.column, domain), np.arange(domain.cells), filtered=True)
+                if domain.step == 1:
+                    return self._by_value(axis.column, domain)
+                return Code(self._summand(axis.column, domain), np.arange(domain.cells))
             return Code(self.index(axis.column, domain), np.arange(domain.cells))
         found, atoms = self.value(axis.column, domain), axis.atoms[starts]
         null = axis.atoms[-1] if domain.nullable else "NULL"
         steps = [(self._before(found, domain, int(end)), atom) for end, atom in zip(starts[1:], atoms, strict=False)]
         cases = "".join(f" WHEN {test} THEN {atom}" for test, atom in steps)
         return Code(f"CASE WHEN {found} IS NULL THEN {null}{cases} ELSE {atoms[-1]} END", axis.atoms)
+
+    def _by_value(self, column: str, domain: Domain) -> Code:
+        """Return how a column of plain integers is grouped: clipped, and counted from the lowest afterwards."""
+        clipped = _clipped(self.quoted(column), f"{domain.low}", f"{domain.high}")
+        return Code(clipped, np.arange(domain.cells), number=f"CAST({{}} AS BIGINT) - {domain.low}")
 
     def _before(self, found: str, domain: Domain, index: int) -> str:
         """Return the test that a value that is not NULL lies in a cell before this one."""
