@@ -55,7 +55,7 @@ def _solved(known: Known, W: Matrix, c: Matrix, gap: float, max_steps: int) -> J
     cost = float((beyond**2).sum(axis=0).max(initial=0.0))
     if known.cells > _LARGE:
         return Join(beyond, cost, 0.0, fresh.prices * cost)
-    block = Block(np.arange(len(W)), W, np.arange(known.cells), known=known.rows.T @ known.rows)
+    block = Block(np.arange(len(W)), W, np.arange(known.cells), known=known.rows)
     spare = 1 - _SPARE
     plan = least([block], c * spare, sizes=np.ones(known.cells), members=np.ones(len(W)), gap=gap, max_steps=max_steps)
     bound = plan.bound_at(1 / spare)

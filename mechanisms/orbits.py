@@ -8,54 +8,51 @@ that are swapped with each other are one row. Without symmetries there is one bl
 The part of a row w in block b is a vector v_b such that w C^-1 w^T = sum_b v_b C_b^-1 v_b^T. Cell i stands for sizes_i
 cells and pays sum_b copies_b / sizes_i C_b[i, i].
 
-Primal: min max_i of what R charges cell i, over R_b >= 0, with sum_b v_jb (K_b + R_b)^-1 v_jb^T <= 1 for every row j;
-    K is what is known, and rows are divided by the roots of their targets.
-Dual: for weights mu of the cells, of sum one, N_b = diag(mu / sizes) and any Z_b with Z_b^T Z_b <= N_b, no cost that
-    meets the targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b K_b Z_b^T).
-
-If nothing is known, rows with weights lambda have the best R = N^-1/2 (N^1/2 P N^1/2)^1/2 N^-1/2, where P is the sum of
-lambda_j v_j^T v_j / copies; lambda follows the variances and mu the costs, as in `mechanisms.fitness`. If something is
-known, ADMM solves the dual for fixed mu (as in `mechanisms.targets`), and mu follows the costs every few steps. Each
-solution on the way counts, with its bound. A row's lambda is that of all rows it stands for together.
+Primal: min max_i of what C - K charges cell i, over C_b >= K_b, with sum_b v_jb C_b^-1 v_jb^T <= 1 for every row j;
+    K = B^T B is what is known, and rows are divided by the roots of their targets.
+What is known is a target too: C >= B^T B says just that B C^-1 B^T <= 1. So rows have weights lambda, what is known has
+weights Lambda_b >= 0, a matrix, and cells have weights mu, of sum one.
+Dual: with N_b = diag(mu / sizes) and P_b = sum_j lambda_j v_jb^T v_jb / copies_b + B_b^T Lambda_b B_b, nothing that
+    meets the targets costs less than |P|^2 / (sum lambda + sum_b copies_b tr Lambda_b) - sum_b copies_b tr(N_b K_b),
+    where |P| = sum_b copies_b tr (N_b^1/2 P_b N_b^1/2)^1/2.
+The best C for such weights is N^-1/2 (N^1/2 P N^1/2)^1/2 N^-1/2. lambda follows the variances, Lambda follows
+B C^-1 B^T and mu the costs, with some momentum. On the way, C with all that it lacks is a solution, and has its bound.
+A row's lambda is that of all rows it stands for together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import qr, solve_triangular
 
 from mechanisms.fitness import Indices, Matrix
 from mechanisms.linear import row_space
 
-_FLOOR = 1e-9
-"""Weights stay above this part of their sum."""
+_FLOOR = 0.1
+"""No weights that are all as small as allowed count for more than this part of the gap. Rows and cells that do not bind
+then keep some weight, without which their directions would be told last, or by rounding."""
 
-_RIDGE = 1e-12
-"""So much of the largest information counts as known everywhere, lest rounding divides by nothing."""
+_POWER, _MOMENTUM = 1.8, 0.6
+"""How far weights follow in a step (beyond 2 they would swing), and how much of the last step they go on with."""
 
-_POWER = 1.8
-"""How far weights follow variances and costs in a step, if nothing is known: beyond 2 they would swing."""
+_FIRST = 3
+"""So many steps go by before there is momentum: the first ones go far."""
 
-_MOVE, _LEAST_MOVE = 1.6, 0.25
-"""How far the weights of cells follow costs between solutions of the dual, at first and at least."""
+_FAR = 10.0
+"""No weight changes by more than this factor in a step."""
 
-_CHEAPEST = 1e-2
-"""No cell's weight is below this part of the mean, if something is known: ADMM does not get along with large ratios.
+_EVERY = 3
+"""A solution is made in one of so many steps."""
 
-The bound loses no more than this part by it.
-"""
+_ROUNDING = 1e-8
+"""Singular values are known up to this part of the largest: the roots of what eigenvalues are known to."""
 
-_FAST = 1.6
-"""The weight of a row changes by no more than this factor in a step of ADMM."""
-
-_DIM, _REFINED = 1e-3, 3
-"""ADMM is slow where little is needed. So much of a mean direction is added to all, and refined in so many steps."""
-
-_STEPS = 10
-"""So many steps of ADMM are made before the weights of cells are changed."""
+_FAINT = 1e-12
+"""Information below this part of the largest is rounding."""
 
 _GRID, _LEVELS = 17, 3
 """The best scale is looked for on a grid, then on finer ones around what was best."""
@@ -65,7 +62,7 @@ _GRID, _LEVELS = 17, 3
 class Block:
     """One block: row `rows[j]` of the problem has the part V[j], on coordinates that stand for the cells `cells`.
 
-    `known` is the information that there is, (D, D) as V is (m, D); None if there is none.
+    `known` are rows that are known with variance one, (k, D) as V is (m, D); None if there are none.
     """
 
     rows: Indices
@@ -80,7 +77,7 @@ class Plan:
     """What to release: rows for each block, (r_b, D_b). `cost` is what the dearest cell then pays beyond what is known.
 
     No rows that meet the targets cost less than `bound`. If the target variance of row j were larger by a small part p,
-    about p * multipliers[j] would be saved, shape (m,).
+    about p * multipliers[j] would be saved, shape (m,). In the dual all targets are worth `worth`, what is known too.
     """
 
     rows: tuple[Matrix, ...]
@@ -88,11 +85,13 @@ class Plan:
     bound: float
     multipliers: Matrix
     worth: float
-    """What the targets are worth in the dual: the bound is this less what is known."""
 
     def bound_at(self, factor: float) -> float:
         """Return what no rows can cost less than that meet targets so many times as large."""
-        return max(self.bound - (1 - 1 / factor) * self.worth, 0.0) if factor >= 1 else self.bound
+        if not self.worth:
+            return self.bound
+        more = (factor - 1) * float(self.multipliers.sum())
+        return max(min(self.bound - self.worth * more / (self.worth + more), self.cost), 0.0)
 
 
 def least(
@@ -124,31 +123,33 @@ def least(
     if not blocks:
         return Plan((), 0.0, 0.0, np.zeros(len(c)), 0.0)
     problem = _Problem([_part(block, c) for block in blocks], sizes, members)
-    if not any(part.K.any() for part in problem.parts):
-        return _fresh(problem, gap, max_steps)[0]
-    return _joined(problem, gap, max_steps)
+    way, best, top = _Way(problem, _FLOOR * gap), problem.nothing, problem.at(problem.first())
+    point = top
+    for step in range(max_steps):
+        if step % _EVERY == 0 or step == max_steps - 1:
+            best = min(best, problem.solution(point), key=lambda found: found.cost)
+        top = max(top, point, key=lambda found: found.bound)
+        if best.cost <= top.bound * (1 + gap):
+            break
+        point = problem.at(way.on(point, momentum=step >= _FIRST and point is top))
+    return Plan(problem.rows(best), best.cost, min(max(top.bound, 0.0), best.cost), top.weights.rows, top.worth)
 
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """A block on the span of its rows and of what is known: V = L Q, known = Q^T K Q, Q orthonormal (None: all)."""
+    """A block on the span of its rows and of what is known: V = L Q, known = B Q, Q orthonormal (None: all)."""
 
     rows: Indices
     cells: Indices
     copies: int
     L: Matrix
+    B: Matrix
     Q: Matrix | None
-    K: Matrix
 
     def metric(self, mu: Matrix) -> Matrix:
         """Return G with G G^T = Q diag(mu) Q^T, lower triangular."""
         here = mu[self.cells]
-        return np.diag(np.sqrt(here)) if self.Q is None else _lower((self.Q * here) @ self.Q.T)
-
-    def diagonal(self, R: Matrix) -> Matrix:
-        """Return the diagonal of Q^T R Q."""
-        found: Matrix = R.diagonal() if self.Q is None else ((R @ self.Q) * self.Q).sum(axis=0)
-        return found
+        return np.diag(np.sqrt(here)) if self.Q is None else np.linalg.cholesky((self.Q * here) @ self.Q.T)
 
     def spread(self, rows: Matrix) -> Matrix:
         """Return rows on the block's own coordinates."""
@@ -156,28 +157,67 @@ class _Part:
 
 
 def _part(block: Block, c: Matrix) -> _Part:
-    V, known = block.V / np.sqrt(c[block.rows])[:, None], block.known
-    lengths = np.linalg.norm(V, axis=1, keepdims=True)
-    span = V / np.where(lengths > 0, lengths, 1.0)
-    if known is not None and known.any():
-        values, vectors = np.linalg.eigh(known)
-        span = np.vstack([vectors[:, values > _RIDGE * values[-1]].T, span])
-    Q = row_space(span)
-    if len(Q) == V.shape[1]:
-        return _Part(block.rows, block.cells, block.copies, V, None, np.zeros_like(V.T @ V) if known is None else known)
-    L = V @ Q.T
-    K = np.zeros_like(L.T @ L) if known is None else Q @ known @ Q.T
-    return _Part(block.rows, block.cells, block.copies, L, Q, (K + K.T) / 2)
+    V, B = block.V / np.sqrt(c[block.rows])[:, None], block.V[:0] if block.known is None else block.known
+    stack = np.vstack([B, V])
+    lengths = np.linalg.norm(stack, axis=1, keepdims=True)
+    Q = row_space(stack / np.where(lengths > 0, lengths, 1.0))
+    L, B = (V, B) if len(Q) == V.shape[1] else (V @ Q.T, B @ Q.T)
+    if len(B) > len(Q):
+        B = qr(B, mode="r", check_finite=False)[0][: len(Q)]
+    return _Part(block.rows, block.cells, block.copies, L, B, None if len(Q) == V.shape[1] else Q)
 
 
 @dataclass(frozen=True, eq=False)
-class _State:
-    """New information of each part, factors of all information (lower triangular), and the variances and costs."""
+class _Weights:
+    """Weights of rows (m,) and cells (n,), and for each part the logarithm of the matrix Lambda."""
 
-    R: list[Matrix]
-    factors: list[Matrix]
+    rows: Matrix
+    cells: Matrix
+    known: list[Matrix]
+
+
+@dataclass(frozen=True, eq=False)
+class _Spectrum:
+    """The best information of a part for some weights: G^T C G = Y diag(roots) Y^T; V and B on these coordinates."""
+
+    G: Matrix
+    roots: Matrix
+    Y: Matrix
+    V: Matrix
+    B: Matrix
+    variances: Matrix
+
+    @cached_property
+    def told(self) -> Matrix:
+        """B C^-1 B^T."""
+        half = self.B @ (self.Y / np.sqrt(self.roots))
+        return np.asarray(half @ half.T)
+
+    def outside(self, rows: Matrix) -> Matrix:
+        """Return rows of information on the part's own coordinates."""
+        return np.asarray(solve_triangular(self.G, rows.T, lower=True, trans="T", check_finite=False).T)
+
+
+@dataclass(frozen=True, eq=False)
+class _Point:
+    """What weights give, scaled as is best: `worth` is the sum of all of them, `profile` is what cells pay for C."""
+
+    weights: _Weights
+    spectra: list[_Spectrum]
     variances: Matrix
     profile: Matrix
+    bound: float
+    worth: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """New information of each part as rows, a scale of it, and how much of each row of the problem is added."""
+
+    cost: float
+    rows: list[Matrix]
+    scale: float
+    more: Matrix
 
 
 class _Problem:
@@ -189,261 +229,152 @@ class _Problem:
         for part in parts:
             self.squares[part.rows[:, None], part.cells] += part.spread(part.L) ** 2 / sizes[part.cells]
         self.squares *= members[:, None]
+        self.paid = self.profile([part.B for part in parts])  # for what is known
 
-    def metrics(self, mu: Matrix) -> list[Matrix]:
-        """Return G_b with G_b G_b^T = N_b."""
-        return [part.metric(mu / self.sizes) for part in self.parts]
+    def profile(self, rows: Sequence[Matrix]) -> Matrix:
+        """Return what cells pay for rows of each part."""
+        found = np.zeros(len(self.sizes))
+        for part, each in zip(self.parts, rows, strict=True):
+            found[part.cells] += part.copies * (part.spread(each) ** 2).sum(axis=0)
+        return found / self.sizes
 
-    def state(self, R: list[Matrix]) -> _State:
-        """Return what new information gives together with what is known."""
-        factors, variances, profile = [], np.zeros(self.count), np.zeros(len(self.sizes))
-        everything = [part.K + each for part, each in zip(self.parts, R, strict=True)]
-        faint = _RIDGE * max(float(C.diagonal().max()) for C in everything)
-        for part, each, C in zip(self.parts, R, everything, strict=True):
-            C[np.diag_indices_from(C)] += faint
-            factors.append(_lower(C))
-            half = solve_triangular(factors[-1], part.L.T, lower=True, check_finite=False)
-            variances[part.rows] += (half**2).sum(axis=0)
-            profile[part.cells] += part.copies * part.diagonal(each)
-        return _State(R, factors, variances, profile / self.sizes)
+    @property
+    def nothing(self) -> _Solution:
+        return _Solution(np.inf, [part.L[:0] for part in self.parts], 0.0, np.zeros(self.count))
 
-    def best(self, lam: Matrix, mu: Matrix, state: _State | None = None) -> list[Matrix]:
-        """Return the best information for these weights if nothing is known; else a better one than there is.
+    def first(self) -> _Weights:
+        """Return weights to start from: as if each row were alone, and for what is known as if it were all."""
+        mu, known = np.full(len(self.sizes), 1 / len(self.sizes)), []
+        for part in self.parts:
+            half = part.B @ part.metric(mu / self.sizes)
+            known.append(_mapped(half @ half.T / 4, lambda values: np.log(np.maximum(values, _FAINT * values[-1]))))
+        return _Weights(1 / self.squares.max(axis=1), mu, known)
 
-        w (K + R)^-1 w^T <= w_1 K^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at w_2 = w (K + R)^-1 R.
-        So the best information for the rows w_2, as if nothing were known, is never worse for the rows w than R is.
+    def at(self, weights: _Weights) -> _Point:
+        """Return what weights give, times the factor for which the bound is best."""
+        spectra = [self._spectrum(i, weights) for i in range(len(self.parts))]
+        worth, size, variances = float(weights.rows.sum()), 0.0, np.zeros(self.count)
+        for part, found, log in zip(self.parts, spectra, weights.known, strict=True):
+            worth += part.copies * float(np.exp(np.linalg.eigvalsh(log)).sum())
+            size += part.copies * float((found.roots - _ROUNDING * found.roots[-1]).sum())
+            variances[part.rows] += found.variances
+        factor = size / worth
+        scaled = _Weights(
+            weights.rows * factor**2,
+            weights.cells,
+            [log + 2 * np.log(factor) * np.eye(len(log)) for log in weights.known],
+        )
+        spectra = [replace(s, roots=s.roots * factor, variances=s.variances / factor) for s in spectra]
+        profile = self.profile([s.outside((s.Y * np.sqrt(s.roots)).T) for s in spectra])
+        bound = size * factor - float(weights.cells @ self.paid)
+        return _Point(scaled, spectra, variances / factor, profile, bound, size * factor)
+
+    def _spectrum(self, i: int, weights: _Weights) -> _Spectrum:
+        part = self.parts[i]
+        G = part.metric(weights.cells / self.sizes)
+        V, B = part.L @ G, part.B @ G
+        square = (V * (weights.rows[part.rows] / part.copies)[:, None]).T @ V
+        if len(B):
+            square += B.T @ _mapped(weights.known[i], np.exp) @ B
+        values, Y = np.linalg.eigh(square)
+        roots = np.sqrt(np.maximum(values, _ROUNDING**2 * values[-1]))
+        return _Spectrum(G, roots, Y, V, B, ((V @ (Y / np.sqrt(roots))) ** 2).sum(axis=1))
+
+    def solution(self, point: _Point) -> _Solution:
+        """Return what C has beyond what is known, scaled and with more of some rows, so that all targets are met.
+
+        A row whose variance is above one is measured by itself as well, by 1 - 1 / variance: that is paid by its own
+        cells, and they may be cheap ones.
         """
-        found = []
-        for i, (part, G) in enumerate(zip(self.parts, self.metrics(mu), strict=True)):
-            L = part.L
-            if state is not None and part.K.any():
-                L = cho_solve((state.factors[i], True), L.T, check_finite=False).T @ state.R[i]
-            A = np.sqrt(lam[part.rows] / part.copies)[:, None] * (L @ G)
-            squares, Y = np.linalg.eigh(A.T @ A)
-            roots = np.maximum(squares, 1e-30 * squares[-1]) ** 0.25
-            half = solve_triangular(G, Y * roots, lower=True, trans="T", check_finite=False)
-            found.append(half @ half.T)
-        return found
-
-    def topped(self, state: _State) -> tuple[float, float, Matrix]:
-        """Return the least cost with all variances at most one, a scale of R, and how much of each row is added.
-
-        With C = K + R = F F^T and F^-1 R F^-T = Y diag(shares) Y^T, the variance at scale t is the sum over k of
-        (v F^-T Y)_k^2 / (1 + (t - 1) shares_k). A row above one is measured by itself as well, by 1 - 1 / variance:
-        that is paid by its own cells, and they may be cheap ones.
-        """
-        pieces = []
-        for part, R, factor in zip(self.parts, state.R, state.factors, strict=True):
-            half = solve_triangular(factor, R, lower=True, check_finite=False)
-            shares, Y = np.linalg.eigh(solve_triangular(factor, half.T, lower=True, check_finite=False))
-            z = Y.T @ solve_triangular(factor, part.L.T, lower=True, check_finite=False)
-            pieces.append((part.rows, z.T**2, np.clip(shares, 0.0, 1.0)))
-        low, high = 0.0, 1.5 * max(float(state.variances.max()), 1.0)
-        best = np.inf, 1.0, np.zeros(self.count)
+        rows, pieces = list[Matrix](), list[tuple[Indices, Matrix, Matrix]]()
+        for part, found in zip(self.parts, point.spectra, strict=True):
+            new, squares, shares = _beyond(found)
+            rows.append(found.outside(new))
+            pieces.append((part.rows, squares, shares))
+        profile = self.profile(rows)
+        low, high, best = 0.0, 1.5 * max(float(point.variances.max()), 1.0), self.nothing
         for _ in range(_LEVELS):
             scales = np.linspace(low, high, _GRID)[1 if low == 0 else 0 :]
-            variances = np.zeros((_GRID, self.count))[: len(scales)]
-            for rows, squares, shares in pieces:
-                variances[:, rows] += (1 / np.maximum(1 + np.outer(scales - 1, shares), 1e-12)) @ squares.T
+            variances = np.zeros((len(scales), self.count))
+            for places, squares, shares in pieces:
+                variances[:, places] += (1 / np.maximum(1 + np.outer(scales - 1, shares), 1e-12)) @ squares.T
             more = np.maximum(1 - 1 / variances, 0.0)
-            costs = (scales[:, None] * state.profile + more @ self.squares).max(axis=1)
+            costs = (scales[:, None] * profile + more @ self.squares).max(axis=1)
             at = int(np.argmin(costs))
-            if costs[at] < best[0]:
-                best = float(costs[at]), float(scales[at]), more[at]
+            if costs[at] < best.cost:
+                best = _Solution(float(costs[at]), rows, float(scales[at]), more[at])
             low, high = (float(scales[at - 1]) if at else low), float(scales[min(at + 1, len(scales) - 1)])
         return best
 
-    def made(self, state: _State, scale: float, more: Matrix) -> tuple[Matrix, ...]:
-        """Return the rows of each block: of the information, scaled, and with more of some rows."""
-        found = []
-        for part, R in zip(self.parts, state.R, strict=True):
-            also = (more * self.members)[part.rows] / part.copies
-            values, vectors = np.linalg.eigh(scale * R + (part.L.T * also) @ part.L)
-            keep = values > _RIDGE * float(values[-1])
-            found.append(part.spread((np.sqrt(values[keep]) * vectors[:, keep]).T))
-        return tuple(found)
-
-    def bound(self, Z: list[Matrix], metrics: list[Matrix]) -> tuple[float, float]:
-        """Return the value of the dual at Z_b G_b^T, where Z_b has no singular value above one, and its first term."""
-        inner, spent = np.zeros(self.count), 0.0
-        for part, each, G in zip(self.parts, Z, metrics, strict=True):
-            U = each @ G.T
-            inner[part.rows] += np.sqrt(part.copies) * (part.L * U).sum(axis=1)
-            spent += part.copies * float(((U @ part.K) * U).sum())
-        worth = float((np.maximum(inner, 0.0) ** 2).sum())
-        return worth - spent, worth
+    def rows(self, found: _Solution) -> tuple[Matrix, ...]:
+        """Return the rows of each block to release."""
+        made = []
+        for part, rows in zip(self.parts, found.rows, strict=True):
+            also = (found.more * self.members)[part.rows] / part.copies
+            values, vectors = np.linalg.eigh(found.scale * (rows.T @ rows) + (part.L.T * also) @ part.L)
+            keep = values > _FAINT * float(values[-1])
+            made.append(part.spread((np.sqrt(values[keep]) * vectors[:, keep]).T))
+        return tuple(made)
 
 
-class _Best:
-    """The best solution so far and the best bound."""
+def _beyond(found: _Spectrum) -> tuple[Matrix, Matrix, Matrix]:
+    """Return rows of R = (C - K)_+, and squares (m, k) and shares (k,) for what R is worth at another scale.
 
-    def __init__(self, problem: _Problem) -> None:
-        self.problem, self.cost, self.bound, self.worth = problem, np.inf, 0.0, 0.0
-        self.rows: tuple[Matrix, ...] = ()
-        self.multipliers = np.zeros(problem.count)
-
-    def offered(self, state: _State) -> float:
-        """Look at a solution; return its cost once it meets all targets."""
-        cost, scale, more = self.problem.topped(state)
-        if cost < self.cost:
-            self.cost, self.rows = cost, self.problem.made(state, scale, more)
-        return cost
-
-    def bounded(self, bound: float, worth: float, multipliers: Matrix) -> None:
-        if bound > self.bound:
-            self.bound, self.worth, self.multipliers = bound, worth, multipliers
-
-    def plan(self) -> Plan:
-        return Plan(self.rows, self.cost, min(self.bound, self.cost), self.multipliers, self.worth)
-
-
-def _followed(weights: Matrix, ratios: Matrix, power: float, floor: float = _FLOOR) -> Matrix:
-    """Return weights of sum one that follow the ratios, none of them below the floor."""
-    moved: Matrix = weights * (ratios / float(weights @ ratios)) ** power
-    moved = np.maximum(moved / moved.sum(), floor)
-    return moved / float(moved.sum())
-
-
-def _fresh(problem: _Problem, gap: float, max_steps: int) -> tuple[Plan, Matrix, Matrix]:
-    """Return the plan if nothing is known, and the weights of rows and cells that it ends with."""
-    lam = 1 / problem.squares.max(axis=1)
-    mu = np.full(len(problem.sizes), 1 / len(problem.sizes))
-    best = _Best(problem)
-    for step in range(max_steps):
-        state = problem.state(problem.best(lam, mu))
-        if step % 3 == 0:
-            best.offered(state)
-            # At the best R the dual is Z = diag(sqrt lambda) V R^-1, whose product with itself is N.
-            value = float(lam @ state.variances**2)
-            best.bounded(value, value, lam * state.variances)
-            if best.cost <= best.bound * (1 + gap):
-                break
-        lam = lam * np.clip(state.variances, 0.1, 10.0) ** _POWER
-        lam = np.maximum(lam, _FLOOR * lam.max())
-        mu = _followed(mu, state.profile, _POWER)
-    return best.plan(), lam, mu
-
-
-def _joined(problem: _Problem, gap: float, max_steps: int) -> Plan:
-    """Return the plan beyond what is known."""
-    bare = _Problem([replace(part, K=0 * part.K) for part in problem.parts], problem.sizes, problem.members)
-    _, lam, mu = _fresh(bare, 0.05, 60)
-    mu = _followed(mu, np.ones(len(mu)), 1.0, _CHEAPEST / len(mu))
-    best, power, last = _Best(problem), _MOVE, np.inf
-    splitting = _Splitting(problem, lam, mu)
-    for _ in range(0, max_steps, _STEPS):
-        for _ in range(_STEPS):
-            splitting.step()
-            best.bounded(*problem.bound(splitting.Z, splitting.metrics), splitting.root**2)
-        state = problem.state(splitting.information())
-        for _ in range(_REFINED):
-            state = problem.state(problem.best(splitting.root**2, mu, state))
-        cost = best.offered(state)
-        if best.cost <= best.bound * (1 + gap):
-            break
-        power, last = (max(power / 1.4, _LEAST_MOVE) if cost > last else power), cost
-        mu = _followed(mu, state.profile, power, _CHEAPEST / len(mu))
-        splitting.move(mu)
-    return best.plan()
-
-
-class _Splitting:
-    """ADMM on the dual for fixed weights of the cells: U = Z, U free and Z in the spectral unit ball.
-
-    Coordinates are those in which N = 1: K' = G^T K G, V' = V G. Then penalty * drift tends to sqrt(lambda) V' - U K',
-    and R' to its absolute value (Y^T Y)^1/2: what the ball cut off. `root` are the sqrt(lambda) of the rows.
+    With K + R = F F^T and F^-1 R F^-T = X diag(shares) X^T, the variance at scale t is the sum over k of
+    (v F^-T X)_k^2 / (1 + (t - 1) shares_k). If nothing is known all shares are one.
     """
-
-    def __init__(self, problem: _Problem, lam: Matrix, mu: Matrix) -> None:
-        self.problem, self.metrics, self.root = problem, problem.metrics(mu), np.sqrt(lam)
-        self.Z, self.drift, self.cuts = list[Matrix](), list[Matrix](), list[tuple[Matrix, Matrix]]()
-        sizes = []
-        for part, G, R in zip(problem.parts, self.metrics, problem.best(lam, mu), strict=True):
-            K = G.T @ part.K @ G
-            values, Y = np.linalg.eigh(G.T @ R @ G)
-            values = np.maximum(values, 0.0)
-            sizes += values[values > 1e-6 * values[-1]].tolist()
-            C = K + (Y * values) @ Y.T
-            C[np.diag_indices_from(C)] += 1e-9 * float(C.diagonal().max())
-            A = (self.root[part.rows] / np.sqrt(part.copies))[:, None] * (part.L @ G)
-            U = np.linalg.solve(C, A.T).T
-            self.Z.append(_in_ball(U)[0])
-            self.drift.append(A - U @ K)
-        self.penalty = float(np.mean(sizes)) if sizes else 1.0
-        self.drift = [drift / self.penalty for drift in self.drift]
-        self._set_up()
-
-    def _set_up(self) -> None:
-        pairs = list(zip(self.problem.parts, self.metrics, strict=True))
-        self.V = [part.L @ G / np.sqrt(part.copies) for part, G in pairs]
-        self.K = [G.T @ part.K @ G for part, G in pairs]
-        self._factorise()
-
-    def _factorise(self) -> None:
-        self.factors = [cho_factor(K + self.penalty * np.eye(len(K)), check_finite=False) for K in self.K]
-
-    def move(self, mu: Matrix) -> None:
-        """Go on with other weights of the cells."""
-        before, self.metrics = self.metrics, self.problem.metrics(mu)
-        for i, (old, new) in enumerate(zip(before, self.metrics, strict=True)):
-            Z = solve_triangular(new, old @ self.Z[i].T, lower=True, check_finite=False).T
-            self.Z[i] = _in_ball(Z)[0]
-            kept = solve_triangular(old, self.drift[i].T, lower=True, trans="T", check_finite=False).T
-            self.drift[i] = kept @ new
-        self._set_up()
-
-    def step(self) -> None:
-        primal = dual = 0.0
-        inner = np.zeros(self.problem.count)
-        self.cuts = []
-        for i, part in enumerate(self.problem.parts):
-            A = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
-            U = cho_solve(self.factors[i], A.T, check_finite=False).T
-            before, (self.Z[i], Y, roots) = self.Z[i], _in_ball(U + self.drift[i])
-            self.cuts.append((Y, roots - 1))
-            self.drift[i] = self.drift[i] + U - self.Z[i]
-            primal += part.copies * float(((U - self.Z[i]) ** 2).sum())
-            dual += part.copies * float(((self.Z[i] - before) ** 2).sum())
-            inner[part.rows] += part.copies * (self.V[i] * self.Z[i]).sum(axis=1)
-        self.root = np.clip(inner, self.root / _FAST, self.root * _FAST)
-        self.root = np.maximum(self.root, 1e-9 * self.root.max())
-        self._balance(primal, dual)
-
-    def _balance(self, primal: float, dual: float) -> None:
-        """Change the penalty so that both residuals shrink alike."""
-        if not 1 / 9 <= primal / max(dual, 1e-300) <= 9:
-            factor = 1.2 if primal > dual else 1 / 1.2
-            self.penalty *= factor
-            self.drift = [drift / factor for drift in self.drift]
-            self.cuts = [(Y, over / factor) for Y, over in self.cuts]
-            self._factorise()
-
-    def information(self) -> list[Matrix]:
-        """Return R of each part as it is now."""
-        found = []
-        for G, (Y, over) in zip(self.metrics, self.cuts, strict=True):
-            half = solve_triangular(G, Y * np.sqrt(self.penalty * over), lower=True, trans="T", check_finite=False)
-            rest = solve_triangular(G, np.eye(len(G)), lower=True, trans="T", check_finite=False)
-            found.append(half @ half.T + _DIM * self.penalty * (rest @ rest.T))
-        return found
+    if not len(found.B):
+        return (found.Y * np.sqrt(found.roots)).T, found.variances[:, None], np.ones(1)
+    C, K = (found.Y * found.roots) @ found.Y.T, found.B.T @ found.B
+    values, vectors = np.linalg.eigh(C - K)
+    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T
+    R = rows.T @ rows
+    factor = np.linalg.cholesky(K + R + _FAINT * float(found.roots[-1]) * np.eye(len(C)))
+    half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
+    shares, X = np.linalg.eigh(half @ half.T)
+    z = X.T @ solve_triangular(factor, found.V.T, lower=True, check_finite=False)
+    return rows, z.T**2, np.clip(shares, 0.0, 1.0)
 
 
-def _lower(C: Matrix) -> Matrix:
-    return np.asarray(np.linalg.cholesky(C), dtype=np.float64)
+class _Way:
+    """The way that weights go: each step follows what the last weights gave, and the step before."""
+
+    def __init__(self, problem: _Problem, floor: float) -> None:
+        self.problem, self.floor = problem, floor
+        self.last = _Weights(np.zeros(problem.count), np.zeros(len(problem.sizes)), [0.0 * p.B @ p.B.T for p in problem.parts])
+
+    def on(self, point: _Point, *, momentum: bool) -> _Weights:
+        """Return the next weights."""
+        problem, weights, part = self.problem, point.weights, _MOMENTUM if momentum else 0.0
+        value = max(point.bound, 1e-3 * point.worth)
+        rows = weights.rows * np.exp(_clipped(_POWER * _log(point.variances) + part * self.last.rows))
+        rows = np.maximum(rows, self.floor * value / problem.count)
+        dear = point.profile / (problem.paid + value)
+        cells = weights.cells * np.exp(_clipped(_POWER * _log(dear) + part * self.last.cells))
+        cells = np.maximum(cells / cells.sum(), self.floor / len(cells))
+        cells /= cells.sum()
+        ranks = sum(len(each.B) * each.copies for each in problem.parts)
+        least, known = np.log(self.floor * value / max(ranks, 1)), []
+        for log, found, last in zip(weights.known, point.spectra, self.last.known, strict=True):
+            step = _mapped(_POWER * _mapped(found.told, _log) + part * last, _clipped)
+            known.append(_mapped(log + step, lambda values: np.maximum(values, least)))
+        self.last = _Weights(
+            np.log(rows / weights.rows),
+            np.log(cells / weights.cells),
+            [new - old for new, old in zip(known, weights.known, strict=True)],
+        )
+        return _Weights(rows, cells, known)
 
 
-def _in_ball(T: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
-    those singular values.
-    """
-    if len(T) < T.shape[1]:
-        squares, X = np.linalg.eigh(T @ T.T)
-        roots = np.sqrt(np.maximum(squares, 0.0))
-        large = roots > 1
-        nearest: Matrix = (X / np.maximum(roots, 1.0)) @ (X.T @ T)
-        return nearest, (T.T @ X[:, large]) / roots[large], roots[large]
-    squares, Y = np.linalg.eigh(T.T @ T)
-    roots = np.sqrt(np.maximum(squares, 0.0))
-    large = roots > 1
-    nearest = ((T @ Y) / np.maximum(roots, 1.0)) @ Y.T
-    return nearest, Y[:, large], roots[large]
+def _log(ratios: Matrix) -> Matrix:
+    return np.log(np.maximum(ratios, 1 / _FAR))
+
+
+def _clipped(logs: Matrix) -> Matrix:
+    return np.clip(logs, -np.log(_FAR), np.log(_FAR))
+
+
+def _mapped(symmetric: Matrix, function: Callable[[Matrix], Matrix]) -> Matrix:
+    """Return a function of a symmetric matrix: that of its eigenvalues, in ascending order."""
+    values, vectors = np.linalg.eigh(symmetric)
+    return np.asarray((vectors * function(values)) @ vectors.T) if len(values) else symmetric
