@@ -148,8 +148,11 @@ class _Part:
 
     def metric(self, mu: Matrix) -> Matrix:
         """Return G with G G^T = Q diag(mu) Q^T, lower triangular."""
-        here = mu[self.cells]
-        return np.diag(np.sqrt(here)) if self.Q is None else np.linalg.cholesky((self.Q * here) @ self.Q.T)
+        root = np.sqrt(mu[self.cells])
+        if self.Q is None:
+            return np.diag(root)
+        half = self.Q * root
+        return np.asarray(np.linalg.cholesky(half @ half.T), dtype=np.float64)
 
     def spread(self, rows: Matrix) -> Matrix:
         """Return rows on the block's own coordinates."""
@@ -273,10 +276,10 @@ class _Problem:
         part = self.parts[i]
         G = part.metric(weights.cells / self.sizes)
         V, B = part.L @ G, part.B @ G
-        square = (V * (weights.rows[part.rows] / part.copies)[:, None]).T @ V
+        stack = V * np.sqrt(weights.rows[part.rows] / part.copies)[:, None]
         if len(B):
-            square += B.T @ _mapped(weights.known[i], np.exp) @ B
-        values, Y = np.linalg.eigh(square)
+            stack = np.vstack([stack, _mapped(weights.known[i], lambda logs: np.exp(logs / 2)) @ B])
+        values, Y = np.linalg.eigh(stack.T @ stack)
         roots = np.sqrt(np.maximum(values, _ROUNDING**2 * values[-1]))
         return _Spectrum(G, roots, Y, V, B, ((V @ (Y / np.sqrt(roots))) ** 2).sum(axis=1))
 
@@ -337,32 +340,30 @@ def _beyond(found: _Spectrum) -> tuple[Matrix, Matrix, Matrix]:
 
 
 class _Way:
-    """The way that weights go: each step follows what the last weights gave, and the step before."""
+    """The way that weights go: each step follows what the last weights gave, and goes on with the step before."""
 
     def __init__(self, problem: _Problem, floor: float) -> None:
         self.problem, self.floor = problem, floor
-        self.last = _Weights(np.zeros(problem.count), np.zeros(len(problem.sizes)), [0.0 * p.B @ p.B.T for p in problem.parts])
+        self.ranks = max(sum(len(part.B) * part.copies for part in problem.parts), 1)
+        none = [np.zeros((len(part.B), len(part.B))) for part in problem.parts]
+        self.last = _Weights(np.zeros(problem.count), np.zeros(len(problem.sizes)), none)
 
     def on(self, point: _Point, *, momentum: bool) -> _Weights:
-        """Return the next weights."""
-        problem, weights, part = self.problem, point.weights, _MOMENTUM if momentum else 0.0
+        """Return the next weights; `last` becomes the step to them, in logarithms."""
+        before, part = point.weights, _MOMENTUM if momentum else 0.0
         value = max(point.bound, 1e-3 * point.worth)
-        rows = weights.rows * np.exp(_clipped(_POWER * _log(point.variances) + part * self.last.rows))
-        rows = np.maximum(rows, self.floor * value / problem.count)
-        dear = point.profile / (problem.paid + value)
-        cells = weights.cells * np.exp(_clipped(_POWER * _log(dear) + part * self.last.cells))
+        rows = before.rows * np.exp(_clipped(_POWER * _log(point.variances) + part * self.last.rows))
+        rows = np.maximum(rows, self.floor * value / len(rows))
+        wanted = self.problem.paid + value  # where every cell pays as much beyond what is known
+        cells = before.cells * np.exp(_clipped(_POWER * _log(point.profile / wanted) + part * self.last.cells))
         cells = np.maximum(cells / cells.sum(), self.floor / len(cells))
         cells /= cells.sum()
-        ranks = sum(len(each.B) * each.copies for each in problem.parts)
-        least, known = np.log(self.floor * value / max(ranks, 1)), []
-        for log, found, last in zip(weights.known, point.spectra, self.last.known, strict=True):
+        least, known = np.log(self.floor * value / self.ranks), []
+        for log, found, last in zip(before.known, point.spectra, self.last.known, strict=True):
             step = _mapped(_POWER * _mapped(found.told, _log) + part * last, _clipped)
             known.append(_mapped(log + step, lambda values: np.maximum(values, least)))
-        self.last = _Weights(
-            np.log(rows / weights.rows),
-            np.log(cells / weights.cells),
-            [new - old for new, old in zip(known, weights.known, strict=True)],
-        )
+        changes = [new - old for new, old in zip(known, before.known, strict=True)]
+        self.last = _Weights(np.log(rows / before.rows), np.log(cells / before.cells), changes)
         return _Weights(rows, cells, known)
 
 

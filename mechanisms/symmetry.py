@@ -233,7 +233,7 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
         cells = grid[tuple(at.get(axis, slice(None)) for axis in range(grid.ndim))].ravel()
         V = np.array([vector for _, vector in each])
         numbers = np.array([number for number, _ in each], dtype=np.intp)
-        known = [rows for one in given if (rows := _known(one, key, found)) is not None]
+        known = [told for one in given if (told := _known(one, key, found)) is not None]
         blocks.append(Block(numbers, V, cells, found.copies(key), np.vstack(known) if known else None))
     return Symmetric(found, tuple(parts), tuple(blocks), np.array(c), np.array(members), tuple(places))
 
