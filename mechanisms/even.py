@@ -14,7 +14,8 @@ from mechanisms.fitness import fit
 from mechanisms.join import Join, join_residual
 from mechanisms.known import Known, nothing_known
 from mechanisms.linear import Matrix
-from mechanisms.orbits import Block, least
+from mechanisms.orbits import least
+from mechanisms.parts import Block
 
 _LARGE = 512
 """With more cells than this only what the fresh solution lacks is released, and no bound is known."""

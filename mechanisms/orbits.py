@@ -27,10 +27,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import qr, solve_triangular
 
-from mechanisms.fitness import Indices, Matrix
-from mechanisms.linear import row_space
+from mechanisms import splitting
+from mechanisms.fitness import Matrix
+from mechanisms.parts import FAINT, Block, Bound, Piece, Problem, Solution, outside, part_of, piece
 
 _FLOOR = 0.1
 """No weights that are all as small as allowed count for more than this part of the gap. Rows and cells that do not bind
@@ -48,50 +48,36 @@ _FAR = 10.0
 _EVERY = 3
 """A solution is made in one of so many steps."""
 
+_ENOUGH, _SMALL = 60, 512
+"""If something is known another way goes on after so many steps, on so many cells at most: for more it is too slow."""
+
 _ROUNDING = 1e-8
 """Singular values are known up to this part of the largest: the roots of what eigenvalues are known to."""
-
-_FAINT = 1e-12
-"""Information below this part of the largest is rounding."""
-
-_GRID, _LEVELS = 17, 3
-"""The best scale is looked for on a grid, then on finer ones around what was best."""
-
-
-@dataclass(frozen=True, eq=False)
-class Block:
-    """One block: row `rows[j]` of the problem has the part V[j], on coordinates that stand for the cells `cells`.
-
-    `known` are rows that are known with variance one, (k, D) as V is (m, D); None if there are none.
-    """
-
-    rows: Indices
-    V: Matrix
-    cells: Indices
-    copies: int = 1
-    known: Matrix | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What to release: rows for each block, (r_b, D_b). `cost` is what the dearest cell then pays beyond what is known.
 
-    No rows that meet the targets cost less than `bound`. If the target variance of row j were larger by a small part p,
-    about p * multipliers[j] would be saved, shape (m,). In the dual all targets are worth `worth`, what is known too.
+    If the target variance of row j were larger by a small part p, about p * multipliers[j] would be saved, shape (m,).
     """
 
     rows: tuple[Matrix, ...]
     cost: float
-    bound: float
-    multipliers: Matrix
-    worth: float
+    least: Bound
+
+    @property
+    def bound(self) -> float:
+        """No rows that meet the targets cost less."""
+        return self.bound_at(1.0)
 
     def bound_at(self, factor: float) -> float:
         """Return what no rows can cost less than that meet targets so many times as large."""
-        if not self.worth:
-            return self.bound
-        more = (factor - 1) * float(self.multipliers.sum())
-        return max(min(self.bound - self.worth * more / (self.worth + more), self.cost), 0.0)
+        return max(min(self.least.at(factor), self.cost), 0.0)
+
+    @property
+    def multipliers(self) -> Matrix:
+        return self.least.multipliers
 
 
 def least(
@@ -121,53 +107,31 @@ def least(
     1.76
     """
     if not blocks:
-        return Plan((), 0.0, 0.0, np.zeros(len(c)), 0.0)
-    problem = _Problem([_part(block, c) for block in blocks], sizes, members)
-    way, best, top = _Way(problem, _FLOOR * gap), problem.nothing, problem.at(problem.first())
-    point = top
+        return Plan((), 0.0, Bound(0.0, np.zeros(len(c)), 0.0))
+    problem = Problem([part_of(block, c) for block in blocks], sizes, members)
+    is_known = any(len(part.B) for part in problem.parts)
+    best, top = _followed(problem, gap, min(max_steps, _ENOUGH) if is_known else max_steps)
+    bound, weights = top.bound, top.weights
+    if is_known and best.cost > bound.value * (1 + gap) and len(sizes) <= _SMALL:
+        first = weights.rows, weights.cells
+        best, bound = splitting.improved(problem, best, bound, first, gap=gap, max_steps=max_steps)
+    return Plan(problem.rows(best), best.cost, bound)
+
+
+def _followed(problem: Problem, gap: float, max_steps: int) -> tuple[Solution, _Point]:
+    """Return the best solution that is met on the way of the weights, and the point with the best bound."""
+    search, way = _Search(problem), _Way(problem, _FLOOR * gap)
+    best, point = problem.nothing, search.at(search.first())
+    top = point
     for step in range(max_steps):
         if step % _EVERY == 0 or step == max_steps - 1:
-            best = min(best, problem.solution(point), key=lambda found: found.cost)
-        top = max(top, point, key=lambda found: found.bound)
-        if best.cost <= top.bound * (1 + gap):
+            pieces = [_beyond(found) for found in point.spectra]
+            best = min(best, problem.solution(pieces), key=lambda found: found.cost)
+        top = max(top, point, key=lambda found: found.bound.value)
+        if best.cost <= top.bound.value * (1 + gap):
             break
-        point = problem.at(way.on(point, momentum=step >= _FIRST and point is top))
-    return Plan(problem.rows(best), best.cost, min(max(top.bound, 0.0), best.cost), top.weights.rows, top.worth)
-
-
-@dataclass(frozen=True, eq=False)
-class _Part:
-    """A block on the span of its rows and of what is known: V = L Q, known = B Q, Q orthonormal (None: all)."""
-
-    rows: Indices
-    cells: Indices
-    copies: int
-    L: Matrix
-    B: Matrix
-    Q: Matrix | None
-
-    def metric(self, mu: Matrix) -> Matrix:
-        """Return G with G G^T = Q diag(mu) Q^T, lower triangular."""
-        root = np.sqrt(mu[self.cells])
-        if self.Q is None:
-            return np.diag(root)
-        half = self.Q * root
-        return np.asarray(np.linalg.cholesky(half @ half.T), dtype=np.float64)
-
-    def spread(self, rows: Matrix) -> Matrix:
-        """Return rows on the block's own coordinates."""
-        return rows if self.Q is None else np.asarray(rows @ self.Q)
-
-
-def _part(block: Block, c: Matrix) -> _Part:
-    V, B = block.V / np.sqrt(c[block.rows])[:, None], block.V[:0] if block.known is None else block.known
-    stack = np.vstack([B, V])
-    lengths = np.linalg.norm(stack, axis=1, keepdims=True)
-    Q = row_space(stack / np.where(lengths > 0, lengths, 1.0))
-    L, B = (V, B) if len(Q) == V.shape[1] else (V @ Q.T, B @ Q.T)
-    if len(B) > len(Q):
-        B = qr(B, mode="r", check_finite=False)[0][: len(Q)]
-    return _Part(block.rows, block.cells, block.copies, L, B, None if len(Q) == V.shape[1] else Q)
+        point = search.at(way.on(point, momentum=step >= _FIRST and point is top))
+    return best, top
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,67 +160,36 @@ class _Spectrum:
         half = self.B @ (self.Y / np.sqrt(self.roots))
         return np.asarray(half @ half.T)
 
-    def outside(self, rows: Matrix) -> Matrix:
-        """Return rows of information on the part's own coordinates."""
-        return np.asarray(solve_triangular(self.G, rows.T, lower=True, trans="T", check_finite=False).T)
-
 
 @dataclass(frozen=True, eq=False)
 class _Point:
-    """What weights give, scaled as is best: `worth` is the sum of all of them, `profile` is what cells pay for C."""
+    """What weights give, scaled as is best: `profile` is what cells pay for C."""
 
     weights: _Weights
     spectra: list[_Spectrum]
     variances: Matrix
     profile: Matrix
-    bound: float
-    worth: float
+    bound: Bound
 
 
-@dataclass(frozen=True, eq=False)
-class _Solution:
-    """New information of each part as rows, a scale of it, and how much of each row of the problem is added."""
+class _Search:
+    """What weights give in a problem."""
 
-    cost: float
-    rows: list[Matrix]
-    scale: float
-    more: Matrix
-
-
-class _Problem:
-    """Rows with targets of one, in parts."""
-
-    def __init__(self, parts: list[_Part], sizes: Matrix, members: Matrix) -> None:
-        self.parts, self.sizes, self.members, self.count = parts, sizes, members, len(members)
-        self.squares = np.zeros((self.count, len(sizes)))  # what a row costs the cells when it is measured by itself
-        for part in parts:
-            self.squares[part.rows[:, None], part.cells] += part.spread(part.L) ** 2 / sizes[part.cells]
-        self.squares *= members[:, None]
-        self.paid = self.profile([part.B for part in parts])  # for what is known
-
-    def profile(self, rows: Sequence[Matrix]) -> Matrix:
-        """Return what cells pay for rows of each part."""
-        found = np.zeros(len(self.sizes))
-        for part, each in zip(self.parts, rows, strict=True):
-            found[part.cells] += part.copies * (part.spread(each) ** 2).sum(axis=0)
-        return found / self.sizes
-
-    @property
-    def nothing(self) -> _Solution:
-        return _Solution(np.inf, [part.L[:0] for part in self.parts], 0.0, np.zeros(self.count))
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.parts, self.sizes = problem, problem.parts, problem.sizes
 
     def first(self) -> _Weights:
         """Return weights to start from: as if each row were alone, and for what is known as if it were all."""
         mu, known = np.full(len(self.sizes), 1 / len(self.sizes)), []
         for part in self.parts:
             half = part.B @ part.metric(mu / self.sizes)
-            known.append(_mapped(half @ half.T / 4, lambda values: np.log(np.maximum(values, _FAINT * values[-1]))))
-        return _Weights(1 / self.squares.max(axis=1), mu, known)
+            known.append(_mapped(half @ half.T / 4, lambda values: np.log(np.maximum(values, FAINT * values[-1]))))
+        return _Weights(1 / self.problem.squares.max(axis=1), mu, known)
 
     def at(self, weights: _Weights) -> _Point:
         """Return what weights give, times the factor for which the bound is best."""
         spectra = [self._spectrum(i, weights) for i in range(len(self.parts))]
-        worth, size, variances = float(weights.rows.sum()), 0.0, np.zeros(self.count)
+        worth, size, variances = float(weights.rows.sum()), 0.0, np.zeros(self.problem.count)
         for part, found, log in zip(self.parts, spectra, weights.known, strict=True):
             worth += part.copies * float(np.exp(np.linalg.eigvalsh(log)).sum())
             size += part.copies * float((found.roots - _ROUNDING * found.roots[-1]).sum())
@@ -268,9 +201,9 @@ class _Problem:
             [log + 2 * np.log(factor) * np.eye(len(log)) for log in weights.known],
         )
         spectra = [replace(s, roots=s.roots * factor, variances=s.variances / factor) for s in spectra]
-        profile = self.profile([s.outside((s.Y * np.sqrt(s.roots)).T) for s in spectra])
-        bound = size * factor - float(weights.cells @ self.paid)
-        return _Point(scaled, spectra, variances / factor, profile, bound, size * factor)
+        profile = self.problem.profile([outside((s.Y * np.sqrt(s.roots)).T, s.G) for s in spectra])
+        bound = Bound(size * factor - float(weights.cells @ self.problem.paid), scaled.rows, size * factor)
+        return _Point(scaled, spectra, variances / factor, profile, bound)
 
     def _spectrum(self, i: int, weights: _Weights) -> _Spectrum:
         part = self.parts[i]
@@ -283,66 +216,20 @@ class _Problem:
         roots = np.sqrt(np.maximum(values, _ROUNDING**2 * values[-1]))
         return _Spectrum(G, roots, Y, V, B, ((V @ (Y / np.sqrt(roots))) ** 2).sum(axis=1))
 
-    def solution(self, point: _Point) -> _Solution:
-        """Return what C has beyond what is known, scaled and with more of some rows, so that all targets are met.
 
-        A row whose variance is above one is measured by itself as well, by 1 - 1 / variance: that is paid by its own
-        cells, and they may be cheap ones.
-        """
-        rows, pieces = list[Matrix](), list[tuple[Indices, Matrix, Matrix]]()
-        for part, found in zip(self.parts, point.spectra, strict=True):
-            new, squares, shares = _beyond(found)
-            rows.append(found.outside(new))
-            pieces.append((part.rows, squares, shares))
-        profile = self.profile(rows)
-        low, high, best = 0.0, 1.5 * max(float(point.variances.max()), 1.0), self.nothing
-        for _ in range(_LEVELS):
-            scales = np.linspace(low, high, _GRID)[1 if low == 0 else 0 :]
-            variances = np.zeros((len(scales), self.count))
-            for places, squares, shares in pieces:
-                variances[:, places] += (1 / np.maximum(1 + np.outer(scales - 1, shares), 1e-12)) @ squares.T
-            more = np.maximum(1 - 1 / variances, 0.0)
-            costs = (scales[:, None] * profile + more @ self.squares).max(axis=1)
-            at = int(np.argmin(costs))
-            if costs[at] < best.cost:
-                best = _Solution(float(costs[at]), rows, float(scales[at]), more[at])
-            low, high = (float(scales[at - 1]) if at else low), float(scales[min(at + 1, len(scales) - 1)])
-        return best
-
-    def rows(self, found: _Solution) -> tuple[Matrix, ...]:
-        """Return the rows of each block to release."""
-        made = []
-        for part, rows in zip(self.parts, found.rows, strict=True):
-            also = (found.more * self.members)[part.rows] / part.copies
-            values, vectors = np.linalg.eigh(found.scale * (rows.T @ rows) + (part.L.T * also) @ part.L)
-            keep = values > _FAINT * float(values[-1])
-            made.append(part.spread((np.sqrt(values[keep]) * vectors[:, keep]).T))
-        return tuple(made)
-
-
-def _beyond(found: _Spectrum) -> tuple[Matrix, Matrix, Matrix]:
-    """Return rows of R = (C - K)_+, and squares (m, k) and shares (k,) for what R is worth at another scale.
-
-    With K + R = F F^T and F^-1 R F^-T = X diag(shares) X^T, the variance at scale t is the sum over k of
-    (v F^-T X)_k^2 / (1 + (t - 1) shares_k). If nothing is known all shares are one.
-    """
+def _beyond(found: _Spectrum) -> Piece:
+    """Return what C has beyond what is known, (C - K)_+; if nothing is known, that is all of it."""
     if not len(found.B):
-        return (found.Y * np.sqrt(found.roots)).T, found.variances[:, None], np.ones(1)
-    C, K = (found.Y * found.roots) @ found.Y.T, found.B.T @ found.B
-    values, vectors = np.linalg.eigh(C - K)
-    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T
-    R = rows.T @ rows
-    factor = np.linalg.cholesky(K + R + _FAINT * float(found.roots[-1]) * np.eye(len(C)))
-    half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
-    shares, X = np.linalg.eigh(half @ half.T)
-    z = X.T @ solve_triangular(factor, found.V.T, lower=True, check_finite=False)
-    return rows, z.T**2, np.clip(shares, 0.0, 1.0)
+        rows = outside((found.Y * np.sqrt(found.roots)).T, found.G)
+        return Piece(rows, found.variances[:, None], np.ones(1))
+    values, vectors = np.linalg.eigh((found.Y * found.roots) @ found.Y.T - found.B.T @ found.B)
+    return piece((np.sqrt(np.maximum(values, 0.0)) * vectors).T, found.V, found.B, found.G)
 
 
 class _Way:
     """The way that weights go: each step follows what the last weights gave, and goes on with the step before."""
 
-    def __init__(self, problem: _Problem, floor: float) -> None:
+    def __init__(self, problem: Problem, floor: float) -> None:
         self.problem, self.floor = problem, floor
         self.ranks = max(sum(len(part.B) * part.copies for part in problem.parts), 1)
         none = [np.zeros((len(part.B), len(part.B))) for part in problem.parts]
@@ -351,7 +238,7 @@ class _Way:
     def on(self, point: _Point, *, momentum: bool) -> _Weights:
         """Return the next weights; `last` becomes the step to them, in logarithms."""
         before, part = point.weights, _MOMENTUM if momentum else 0.0
-        value = max(point.bound, 1e-3 * point.worth)
+        value = max(point.bound.value, 1e-3 * point.bound.worth)
         rows = before.rows * np.exp(_clipped(_POWER * _log(point.variances) + part * self.last.rows))
         rows = np.maximum(rows, self.floor * value / len(rows))
         wanted = self.problem.paid + value  # where every cell pays as much beyond what is known

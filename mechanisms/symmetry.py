@@ -22,7 +22,8 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.fitness import Indices, Matrix
-from mechanisms.orbits import Block, Plan, least
+from mechanisms.orbits import Plan, least
+from mechanisms.parts import Block
 
 Key = tuple[tuple[int, int], ...]
 """The name of a block: ascending axes, each with an orbit."""
@@ -185,11 +186,21 @@ class Symmetric:
 
     @property
     def work(self) -> int:
-        """About how many operations a step of the solver takes, if what is known takes as many as what is asked."""
-        told = (0 if block.known is None else len(block.known) for block in self.blocks)
-        return sum(min(b.V.shape[1], len(b.V) + known) ** 3 for b, known in zip(self.blocks, told, strict=True))
+        """About how many operations a step of the solver takes."""
+        return sum(rank**3 for rank, _ in self._ranks)
 
-    def solved(self, *, tighter: float = 1.0, gap: float = 0.01) -> Plan:
+    @property
+    def entries(self) -> int:
+        """The most entries that the rows to release for a block have, at each of its copies."""
+        return max((rank * wide for rank, wide in self._ranks), default=0)
+
+    @property
+    def _ranks(self) -> list[tuple[int, int]]:
+        """How many directions of each block there may be to tell about, and how many there are."""
+        told = [0 if block.known is None else len(block.known) for block in self.blocks]
+        return [(min(b.V.shape[1], len(b.V) + k), b.V.shape[1]) for b, k in zip(self.blocks, told, strict=True)]
+
+    def solved(self, *, tighter: float = 1.0, gap: float = 0.005) -> Plan:
         """Return the cheapest plan, with all target variances times a factor."""
         return least(self.blocks, self.c * tighter, sizes=self.sizes, members=self.members, gap=gap)
 

@@ -25,11 +25,11 @@ from planner.symmetric import is_small
 from planner.workload import Floats
 from planner.workspace import Feature, Workspace
 
-MAX_ORBITS = 2048
-"""Most cells that may be told apart."""
+MAX_ORBITS = MAX_POINTS
+"""Most cells that may be told apart: what is released for all of them has to find room on a chart."""
 
-MAX_WORK = 2**32
-"""Most operations of a step of the solver: some 1,600 answers, so that all of them take some tens of seconds."""
+MAX_WORK = 2**33
+"""Most operations of a step of the solver: some 2,000 answers that differ, so that all steps take a minute or so."""
 
 MAX_KNOWN = 2048
 """Most points on which earlier releases are added up."""
@@ -106,7 +106,9 @@ def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | No
 
 
 def _is_small(meeting: Meeting) -> bool:
-    return math.prod(meeting.orbits.shape) <= MAX_ORBITS and meeting.problem.work <= MAX_WORK
+    if math.prod(meeting.orbits.shape) > MAX_ORBITS:
+        return False
+    return meeting.problem.work <= MAX_WORK and meeting.problem.entries <= MAX_ENTRIES // 2
 
 
 def _meeting(

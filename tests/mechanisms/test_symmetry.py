@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from mechanisms.fitness import fit
 from mechanisms.known import Known, nothing_known
 from mechanisms.linear import Matrix
-from mechanisms.orbits import Block, least
+from mechanisms.orbits import least
+from mechanisms.parts import Block
 from mechanisms.symmetry import Asked, Given, Piece, Symmetric, orbits, symmetric
 
 
