@@ -62,6 +62,7 @@ class Part:
 
 def part_of(block: Block, c: Matrix) -> Part:
     V, B = block.V / np.sqrt(c[block.rows])[:, None], block.V[:0] if block.known is None else block.known
+    B = B[B.any(axis=1)]
     stack = np.vstack([B, V])
     lengths = np.linalg.norm(stack, axis=1, keepdims=True)
     Q = row_space(stack / np.where(lengths > 0, lengths, 1.0))
