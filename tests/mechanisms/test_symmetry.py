@@ -213,7 +213,6 @@ def test_filters_are_solved_to_a_small_gap_whatever_is_known(told: float) -> Non
 
 
 def test_the_bound_is_right_where_rows_hardly_differ() -> None:
-    """Before, it was computed from the variances, and came out above the cost once rounding decided those."""
     rng = np.random.default_rng(1)
     W = filters(rng, (6, 6, 4), 200)
     W = np.vstack([W, W + 1e-7 * rng.standard_normal(W.shape)])
