@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mechanisms.known import Known
 from planner import enlisted, joining, meeting, rounds
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
@@ -22,6 +23,7 @@ from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, Unknown
 from planner.gate import Gate, Session
 from planner.paying import MECHANISMS, filled
 from planner.rounds import Terms
+from planner.workload import Floats
 from tests.planner.gates import open_gate
 
 ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
@@ -743,6 +745,24 @@ def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
         assert all(error <= asked * (1 + 1e-6) for _, _, _, asked, error, *_ in found.rows)
         for sql, error in filtered(6):
             assert max(half_widths(gate.session("bob"), sql, error)) <= error * (1 + 1e-6)
+
+
+def test_what_a_round_will_have_told_is_worked_out_once_for_all_questions(
+    adult_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[int] = []
+    original = Known.with_rows
+
+    def counted(self: Known, B: Floats, y: Floats) -> Known:
+        added.append(len(B))
+        return original(self, B, y)
+
+    with closing(Gate.open(adult_policy)) as gate:
+        for sql, error in filtered(4):
+            enlist(gate.session("ann"), sql, error)
+        monkeypatch.setattr(Known, "with_rows", counted)
+        rows = sum(len(task.measurement.K) for task in settled(gate).tasks)
+    assert 0 < sum(added) < 2 * rows
 
 
 def test_a_thousand_answers_on_a_thousand_cells_are_one_problem_with_a_certificate(adult_policy: Path) -> None:
