@@ -767,7 +767,7 @@ def test_what_a_round_will_have_told_is_worked_out_once_for_all_questions(
 
 def test_a_thousand_answers_on_a_thousand_cells_are_one_problem_with_a_certificate(adult_policy: Path) -> None:
     with closing(Gate.open(adult_policy)) as gate:
-        for rest in ("hours >= 35", "hours >= 50", "sex = 'Male'"):
+        for rest in ("hours >= 35", "hours >= 50", "sex = 'Male'", "sex = 'Male' AND hours >= 35"):
             sql = f"SELECT age / 5, education_num, count(*) FROM adult WHERE {rest} GROUP BY 1, 2"
             enlist(gate.session("ann"), sql, 80)
         for sql, error in filtered(6):
