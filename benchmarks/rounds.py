@@ -1,15 +1,16 @@
 """What a released round costs, beside asking its queries one by one and the least possible; and how long it is planned.
 
-    python -m benchmarks.rounds [largest number of queries, 32]    0: reports and the largest round only
+    python -m benchmarks.rounds [largest number of queries, 32]    0: reports and wide rounds only
 
 Random group-by and filter counts, with errors from ± 20 to ± 100, of a generated table. Each round is released by the
 gate, and in the same run its queries are asked one after the other at another gate with a ledger of its own. Costs are
 rho on the dearest cell: `apart` is one charge a query, as if nothing were shared; `in turn` asks one after the other,
 each joined to all before; `round` is the release; `least` is the certified bound, below which nobody gets who knows all
 targets beforehand. After a history, `in turn` is compared with by how much the round raises what the dearest cell has
-paid in all. Then rounds of whole marginals; then reports about the bundled table, first ones and after a history, and
-how many queries of a report are planned in a minute. Times are CPU seconds of EXPLAIN, beside a product of two 1,000 x
-1,000 matrices.
+paid in all. Then rounds of whole marginals; then reports about the bundled table, first ones and after a history; wide
+rounds, whose filters leave nothing that could be swapped, beside what they would cost if they were cut into problems of
+512 answers; and how many queries of a report are planned in a minute. Times are CPU seconds of EXPLAIN, beside a
+product of two 1,000 x 1,000 matrices.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from planner import enlisted, rounds
+from planner import enlisted, meeting, rounds
 from planner.costs import rho_of
 from planner.gate import Gate
 from planner.rounds import Terms
@@ -68,6 +69,11 @@ BEFORE: list[Asked] = [
     ("SELECT race, count(*) FROM adult GROUP BY 1", 50),
     ("SELECT age / 10, count(*) FROM adult GROUP BY 1", 60),
 ]
+LEVELS = (
+    "Preschool", "1st-4th", "5th-6th", "7th-8th", "9th", "10th", "11th", "12th", "HS-grad", "Some-college", "Assoc-voc",
+    "Assoc-acdm", "Bachelors", "Masters", "Prof-school", "Doctorate",
+)  # fmt: skip
+WIDE_KEYS = ("education, sex", "age / 5, sex", "age / 5", "education", "age / 5, education", "age / 10, education")
 GROUPED = ("sex", "race", "education", "marital_status", "workclass", "relationship", "income", "occupation")
 
 
@@ -102,6 +108,29 @@ def drawn(source: random.Random) -> Asked:
     )
 
 
+def filtered(source: random.Random) -> Asked:
+    """Return a random query of the bundled table and its error, with filters that tell most values apart."""
+    keys, tests = source.choice(WIDE_KEYS), []
+    low, high = sorted(source.sample(range(20, 95, 5), 2))
+    if source.random() < 0.7:
+        tests.append(f"age BETWEEN {low} AND {high - 1}")
+    if source.random() < 0.5:
+        tests.append(f"hours >= {source.choice((35, 40, 50))}")
+    if source.random() < 0.3:
+        tests.append(f"sex = '{source.choice(('Female', 'Male'))}'")
+    if source.random() < 0.4:
+        levels = ", ".join(f"'{level}'" for level in source.sample(LEVELS, source.randint(4, 12)))
+        tests.append(f"education IN ({levels})")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    group = ", ".join(map(str, range(1, keys.count(",") + 2)))
+    return f"SELECT {keys}, count(*) FROM adult{where} GROUP BY {group}", source.choice([30, 50, 80])
+
+
+def wide(count: int, seed: int) -> list[Asked]:
+    source = random.Random(seed)
+    return list(dict.fromkeys(filtered(source) for _ in range(count)))
+
+
 def adult(folder: Path) -> Path:
     """Write the bundled table with a large budget."""
     for name in ("adult.parquet", "adult_synth.parquet", "adult.toml"):
@@ -127,6 +156,26 @@ def in_turn(policy: Path, queries: Sequence[Asked], before: Sequence[Asked]) -> 
         return one_by_one(gate, queries) - already
 
 
+def enlisted_in(gate: Gate, queries: Sequence[Asked]) -> list[rounds.Asked]:
+    """Return the queries, enlisted."""
+    session = gate.session(next(iter(gate.policy.analysts)))
+    for sql, error in queries:
+        session.execute(f"SELECT noisegate.enlist('round', $${sql}$$, error => {error})")
+    return [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, "round")]
+
+
+def cut(policy: Path, queries: Sequence[Asked], before: Sequence[Asked]) -> float:
+    """Return what the round would cost if it were not planned as one problem."""
+    whole, meeting.MAX_WORK = meeting.MAX_WORK, 0
+    try:
+        with closing(Gate.open(policy)) as gate:
+            one_by_one(gate, before)
+            asked = enlisted_in(gate, queries)
+            return float(rounds.settle(gate, "round", asked, Terms(), releaser=asked[0].entry.analyst).together.rho)
+    finally:
+        meeting.MAX_WORK = whole
+
+
 def released(
     policy: Path, queries: Sequence[Asked], before: Sequence[Asked]
 ) -> tuple[float, float, float | None, float, float]:
@@ -135,15 +184,11 @@ def released(
     """
     with closing(Gate.open(policy)) as gate:
         already = one_by_one(gate, before)
-        session = gate.session(next(iter(gate.policy.analysts)))
-        for sql, error in queries:
-            session.execute(f"SELECT noisegate.enlist('round', $${sql}$$, error => {error})")
-        entries = enlisted.entries(gate.ledger, "round")
-        asked = [rounds.asked(gate, entry) for entry in entries]
+        asked = enlisted_in(gate, queries)
         start = time.process_time()
-        plan = rounds.settle(gate, "round", asked, Terms(), releaser=session.analyst)
+        plan = rounds.settle(gate, "round", asked, Terms(), releaser=asked[0].entry.analyst)
         seconds = time.process_time() - start
-        cost = session.execute("SELECT * FROM noisegate.release('round')").cost
+        cost = gate.session(asked[0].entry.analyst).execute("SELECT * FROM noisegate.release('round')").cost
         assert cost == plan.together.rho
         raised = float(rho_of(gate.ledger.spent("default"))) - already
         return sum(plan.alone_rho), float(cost), plan.together.bound, raised, seconds
@@ -199,6 +244,11 @@ def main() -> None:
             compared(f"2-way marginals of {attributes} columns", queries, unit, table=make)
     compared("a report, eleven queries", REPORT, unit, table=adult)
     compared("the same after a history", REPORT, unit, table=adult, before=BEFORE)
+    for count, seed, before in ((30, 1, []), (30, 1, BEFORE), (44, 1, [])):
+        with tempfile.TemporaryDirectory() as folder:
+            apart = cut(adult(Path(folder)), wide(count, seed), before)
+        name = f"{count} filters{' after a history' if before else ''}, cut {apart:.5f}"
+        compared(name, wide(count, seed), unit, table=adult, before=before, alone=True)
     count, seconds = 14, 0.0
     while seconds < MINUTE and count <= len(report(1000)):
         seconds = compared(f"a report, {count} queries", report(count), unit, table=adult, alone=True)

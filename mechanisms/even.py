@@ -14,7 +14,8 @@ from mechanisms.fitness import fit
 from mechanisms.join import Join, join_residual
 from mechanisms.known import Known, nothing_known
 from mechanisms.linear import Matrix
-from mechanisms.orbits import Block, least
+from mechanisms.orbits import least
+from mechanisms.parts import Block
 
 _LARGE = 512
 """With more cells than this only what the fresh solution lacks is released, and no bound is known."""
@@ -55,7 +56,7 @@ def _solved(known: Known, W: Matrix, c: Matrix, gap: float, max_steps: int) -> J
     cost = float((beyond**2).sum(axis=0).max(initial=0.0))
     if known.cells > _LARGE:
         return Join(beyond, cost, 0.0, fresh.prices * cost)
-    block = Block(np.arange(len(W)), W, np.arange(known.cells), known=known.rows.T @ known.rows)
+    block = Block(np.arange(len(W)), W, np.arange(known.cells), known=known.rows)
     spare = 1 - _SPARE
     plan = least([block], c * spare, sizes=np.ones(known.cells), members=np.ones(len(W)), gap=gap, max_steps=max_steps)
     bound = plan.bound_at(1 / spare)

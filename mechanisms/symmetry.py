@@ -22,7 +22,8 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.fitness import Indices, Matrix
-from mechanisms.orbits import Block, Plan, least
+from mechanisms.orbits import Plan, least
+from mechanisms.parts import Block
 
 Key = tuple[tuple[int, int], ...]
 """The name of a block: ascending axes, each with an orbit."""
@@ -31,6 +32,9 @@ _ALIKE = 0.02
 """What is known is symmetric if swapping atoms changes it by less than this part; its mean over swaps is used."""
 
 _PROBES = 6
+
+_FAINT = 1e-12
+"""What is known to less than this part of what is known best is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,11 +186,21 @@ class Symmetric:
 
     @property
     def work(self) -> int:
-        """About how many operations a step of the solver takes; many more steps if something is known."""
-        widths = ((b.V.shape[1], len(b.V), b.known is not None) for b in self.blocks)
-        return sum((10 if known else 1) * (wide if known else min(wide, rows)) ** 3 for wide, rows, known in widths)
+        """About how many operations a step of the solver takes."""
+        return sum(rank**3 for rank, _ in self._ranks)
 
-    def solved(self, *, tighter: float = 1.0, gap: float = 0.01) -> Plan:
+    @property
+    def entries(self) -> int:
+        """The most entries that the rows to release for a block have, at each of its copies."""
+        return max((rank * wide for rank, wide in self._ranks), default=0)
+
+    @property
+    def _ranks(self) -> list[tuple[int, int]]:
+        """How many directions of each block there may be to tell about, and how many there are."""
+        told = [0 if block.known is None else len(block.known) for block in self.blocks]
+        return [(min(b.V.shape[1], len(b.V) + k), b.V.shape[1]) for b, k in zip(self.blocks, told, strict=True)]
+
+    def solved(self, *, tighter: float = 1.0, gap: float = 0.005) -> Plan:
         """Return the cheapest plan, with all target variances times a factor."""
         return least(self.blocks, self.c * tighter, sizes=self.sizes, members=self.members, gap=gap)
 
@@ -230,8 +244,8 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
         cells = grid[tuple(at.get(axis, slice(None)) for axis in range(grid.ndim))].ravel()
         V = np.array([vector for _, vector in each])
         numbers = np.array([number for number, _ in each], dtype=np.intp)
-        known = [block for one in given if (block := _known(one, key, found)) is not None]
-        blocks.append(Block(numbers, V, cells, found.copies(key), np.sum(known, axis=0) if known else None))
+        known = [told for one in given if (told := _known(one, key, found)) is not None]
+        blocks.append(Block(numbers, V, cells, found.copies(key), np.vstack(known) if known else None))
     return Symmetric(found, tuple(parts), tuple(blocks), np.array(c), np.array(members), tuple(places))
 
 
@@ -275,7 +289,7 @@ def _widened(inside: Matrix, axes: Sequence[int], at: Mapping[int, int], found: 
 
 
 def _known(one: Given, key: Key, found: Orbits) -> Matrix | None:
-    """Return what is known in a block, averaged over swaps; None if that is nothing."""
+    """Return rows that are known in a block, averaged over swaps; None if there are none."""
     at = dict(key)
     if not set(at) <= set(one.axes):
         return None
@@ -296,8 +310,9 @@ def _known(one: Given, key: Key, found: Orbits) -> Matrix | None:
             for place in (left, right):
                 table = np.moveaxis(np.tensordot(table, E, axes=(place, 1)), -1, place)
     D = math.prod(found.shape[axis] for axis in kept)
-    wide = np.array([_widened(column, kept, at, found).ravel() for column in table.reshape(D, D)])
-    return np.array([_widened(row, kept, at, found).ravel() for row in wide.T])
+    values, vectors = np.linalg.eigh(table.reshape(D, D))
+    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[values > _FAINT * values[-1]]
+    return np.array([_widened(row, kept, at, found).ravel() for row in rows]) if len(rows) else None
 
 
 def _piece(found: Orbits, key: Key, rows: Matrix, partners: Mapping[int, int]) -> Piece:

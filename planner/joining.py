@@ -7,6 +7,7 @@ shared is planned as if it were asked alone. Everything here is decided from pub
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -31,7 +32,7 @@ from planner.linear import Question
 from planner.marginal import MarginalTask
 from planner.meeting import MAX_ENTRIES, Meeting, met, owners
 from planner.plan import Planner, Prepared
-from planner.recall import Recall
+from planner.recall import Recall, Recalls
 from planner.stages import union
 from planner.symmetric import Told
 from planner.tasks import LinearTask, Task
@@ -69,6 +70,7 @@ class Joining:
         self.savings = np.zeros(len(queries))
         self.releases: set[int] = set()
         self.after: dict[str, Recall] = {}  # by digest: what will be known of a question
+        self.recalls: tuple[list[str], Recalls] = [], OrderedDict()  # the same by chart, once these tasks are released
 
     def plan(self) -> Together:
         """Return the plan: questions of each table as one problem, or as few."""
@@ -316,8 +318,13 @@ class Joining:
         if question.digest not in self.after:
             table = question.workspace.table.name
             planner, pending = self.shop.planner(self.settings[0]), self._pending(table)
+            if self.recalls[0] != list(self.tasks):
+                self.recalls = list(self.tasks), OrderedDict()
             found = planner.histories[table].recall(
-                question, version=planner.version(table), pending=pending if any(pending) else None
+                question,
+                version=planner.version(table),
+                pending=pending if any(pending) else None,
+                recalls=self.recalls[1],
             )
             assert found is not None
             self.after[question.digest] = found

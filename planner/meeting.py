@@ -25,13 +25,13 @@ from planner.symmetric import is_small
 from planner.workload import Floats
 from planner.workspace import Feature, Workspace
 
-MAX_ORBITS = 2048
-"""Most cells that may be told apart."""
+MAX_ORBITS = MAX_POINTS
+"""Most cells that may be told apart: what is released for all of them has to find room on a chart."""
 
-MAX_WORK = 2**29
-"""Most operations of a step of the solver, so that all of them take some seconds."""
+MAX_WORK = 2**33
+"""Most operations of a step of the solver: some 2,000 answers that differ, so that all steps take a minute or so."""
 
-MAX_KNOWN = 1024
+MAX_KNOWN = 2048
 """Most points on which earlier releases are added up."""
 
 MAX_ENTRIES = 2**23
@@ -93,18 +93,22 @@ def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | No
     every = finest_axes(questions, found.axes)
     every = finest_axes([told.workspace for told in found.told], every)
     ways = [every, {name: axis for name, axis in every.items() if name in own}, own]
+    features = {feature for question in questions for feature in question.features}
+    large: object = None
     for number, axes in enumerate(ways):
-        features = {feature for question in questions for feature in question.features}
-        meeting = _meeting(
-            group, history, found, axes, features | (found.features if number == 0 else set()), whole=number == 0
-        )
+        wanted = features | (found.features if number == 0 else set())
+        way = wanted, {name: axis.size for name, axis in axes.items()}  # each is at most as fine as the one before
+        meeting = _meeting(group, history, found, axes, wanted, whole=number == 0) if way != large else None
         if meeting is not None and _is_small(meeting):
             return meeting
+        large = large if meeting is None else way
     return None
 
 
 def _is_small(meeting: Meeting) -> bool:
-    return math.prod(meeting.orbits.shape) <= MAX_ORBITS and meeting.problem.work <= MAX_WORK
+    if math.prod(meeting.orbits.shape) > MAX_ORBITS:
+        return False
+    return meeting.problem.work <= MAX_WORK and meeting.problem.entries <= MAX_ENTRIES // 2
 
 
 def _meeting(

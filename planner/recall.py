@@ -97,6 +97,10 @@ class Recall:
         return rows if basis is None else rows @ basis.T @ basis
 
 
+Recalls = OrderedDict[tuple[object, ...], Recall]
+"""By chart and by what is brought to it, what is known."""
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """Releases in pools, with the axes and features that are fine enough for all of them."""
@@ -194,7 +198,7 @@ class History:
         self._forms: Forms = {}
         self._folds: OrderedDict[object, dict[Key, Fold | None]] = OrderedDict()
         self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
-        self._recalls: OrderedDict[tuple[object, ...], Recall] = OrderedDict()
+        self._recalls: Recalls = OrderedDict()
         self._lock = threading.Lock()
 
     def recall(
@@ -204,10 +208,12 @@ class History:
         version: int,
         as_of: int | None = None,
         pending: tuple[Sequence[Evidence], Sequence[Told]] | None = None,
+        recalls: Recalls | None = None,
     ) -> Recall | None:
         """Return what is known about a question on a version of the data; None if that is too large a problem.
 
-        `pending` would be released as well: then this is what would be known.
+        `pending` would be released as well: then this is what would be known. It is kept in `recalls`, for questions
+        on the same chart while the same is pending.
         """
         if question.groups * len(question.units) > MAX_ASKED or not shareable(question):
             return None
@@ -220,23 +226,23 @@ class History:
         if chosen is None:
             return None
         now = as_of is None and pending is None
+        kept = self._recalls if now else OrderedDict() if recalls is None else recalls
         chart = _chart(self._table, *chosen)
         brought = self._brought(found, *chosen)
         # What was folded for some axes tells less than it could tell on others.
         folded_on = () if brought.is_all else _written(chart.workspace.axes)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
-        kept = (version, _written(chart.workspace.axes), chart.features, brought.ids, tuple(t.ids for t in found.told))
+        key = (version, _written(chart.workspace.axes), chart.features, brought.ids, tuple(t.ids for t in found.told))
         with self._lock:
-            before = self._recalls.get(kept) if now else None
+            before = kept.get(key)
         if before is not None:
             return replace(before, W=W)
         base = self._base(brought, chart.features, key=(version, folded_on) if now else None)
         recall = _with_marginals(Recall(chart, tuple(sorted(base.ids)), _carried(base, chart), W), found.told)
-        if now:
-            with self._lock:
-                self._recalls[kept] = recall
-                while len(self._recalls) > KEPT_RECALLS:
-                    self._recalls.popitem(last=False)
+        with self._lock:
+            kept[key] = recall
+            while now and len(kept) > KEPT_RECALLS:
+                kept.popitem(last=False)
         return recall
 
     def found(self, version: int) -> Found:

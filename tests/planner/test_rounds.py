@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from mechanisms.known import Known
 from planner import enlisted, joining, meeting, rounds
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
@@ -22,6 +23,7 @@ from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, Unknown
 from planner.gate import Gate, Session
 from planner.paying import MECHANISMS, filled
 from planner.rounds import Terms
+from planner.workload import Floats
 from tests.planner.gates import open_gate
 
 ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
@@ -700,6 +702,79 @@ def test_a_report_over_many_columns_is_one_problem_with_a_certificate(
             session = gate.session("bob" if name == "ann" else "ann")
             session.execute(f"SET noisegate.error = {error}")
             assert not session.execute(sql).cost
+
+
+def filtered(count: int) -> list[tuple[str, int]]:
+    """Return queries whose filters tell all levels of education and most ages apart: nothing can be swapped."""
+    source, levels = random.Random(5), [str(number) for number in range(1, 17)]
+    found = []
+    for i in range(count):
+        some = ", ".join(level for place, level in enumerate(levels) if place >> i % 4 & 1)
+        low = 20 + 5 * i
+        found.append((f"SELECT age / 10, sex, count(*) FROM adult WHERE education_num IN ({some}) GROUP BY 1, 2", 50))
+        rest = source.choice(["hours >= 35", "hours >= 50", "hours >= 50 AND sex = 'Male'"])
+        where = f"WHERE age BETWEEN {low} AND {low + source.choice([9, 19, 24])} AND {rest}"
+        found.append((f"SELECT education_num, count(*) FROM adult {where} GROUP BY 1", 30))
+    return found
+
+
+def settled(gate: Gate, name: str = "q3") -> Any:
+    asked = [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, name)]
+    return rounds.settle(gate, name, asked, Terms(), releaser="ann").together
+
+
+@pytest.mark.parametrize("asked_before", [[], [("SELECT education_num, sex, count(*) FROM adult GROUP BY 1, 2", 60)]])
+def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
+    adult_policy: Path, monkeypatch: pytest.MonkeyPatch, asked_before: list[tuple[str, int]]
+) -> None:
+    with closing(Gate.open(adult_policy)) as gate:
+        session = gate.session("ann")
+        for sql, error in asked_before:
+            session.execute(f"SET noisegate.error = {error}")
+            assert session.execute(sql).cost
+        for sql, error in filtered(6):
+            enlist(session, sql, error)
+        plan = settled(gate)
+        assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
+        with monkeypatch.context() as limits:
+            limits.setattr(meeting, "MAX_WORK", 2**16)
+            apart = settled(gate)
+        assert plan.rho < apart.rho
+        assert apart.bound is None or apart.bound <= float(plan.rho)
+        found = release(session)
+        assert found.cost == plan.rho
+        assert all(error <= asked * (1 + 1e-6) for _, _, _, asked, error, *_ in found.rows)
+        for sql, error in filtered(6):
+            assert max(half_widths(gate.session("bob"), sql, error)) <= error * (1 + 1e-6)
+
+
+def test_what_a_round_will_have_told_is_worked_out_once_for_all_questions(
+    adult_policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    added: list[int] = []
+    original = Known.with_rows
+
+    def counted(self: Known, B: Floats, y: Floats) -> Known:
+        added.append(len(B))
+        return original(self, B, y)
+
+    with closing(Gate.open(adult_policy)) as gate:
+        for sql, error in filtered(4):
+            enlist(gate.session("ann"), sql, error)
+        monkeypatch.setattr(Known, "with_rows", counted)
+        rows = sum(len(task.measurement.K) for task in settled(gate).tasks)
+    assert 0 < sum(added) < 2 * rows
+
+
+def test_a_thousand_answers_on_a_thousand_cells_are_one_problem_with_a_certificate(adult_policy: Path) -> None:
+    with closing(Gate.open(adult_policy)) as gate:
+        for rest in ("hours >= 35", "hours >= 50", "sex = 'Male'", "sex = 'Male' AND hours >= 35"):
+            sql = f"SELECT age / 5, education_num, count(*) FROM adult WHERE {rest} GROUP BY 1, 2"
+            enlist(gate.session("ann"), sql, 80)
+        for sql, error in filtered(6):
+            enlist(gate.session("ann"), sql, error)
+        plan = settled(gate)
+        assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
 
 
 def test_what_a_block_is_charged_does_not_depend_on_columns_that_do_not_matter(adult_policy: Path) -> None:
