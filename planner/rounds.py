@@ -294,9 +294,10 @@ def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, r
     shop = workshop(gate)
     weights = _checked_weights(gate, queries, terms, releaser)
     _check_populations(queries, weights)
-    deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
-    charges = [shop.alone_charges(query) for query in queries]
-    each_alone = shop.each_alone(queries)
+    with gate.rounds:
+        deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
+        charges = [shop.alone_charges(query) for query in queries]
+        each_alone = shop.each_alone(queries)
     if len(weights) == 1 and terms.rho is None and deal.together.rho:
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)

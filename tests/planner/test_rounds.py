@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from fractions import Fraction
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from mechanisms.known import Known
-from planner import enlisted, joining, meeting, rounds
+from planner import enlisted, joining, meeting, paying, rounds
 from planner.accounts import payers
 from planner.costs import PARTS, rho_of
 from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
@@ -528,6 +529,28 @@ def test_of_two_who_release_at_once_one_pays(opened: Open) -> None:
         assert spent(gate) == max(result.cost for result in results)
     finally:
         other.close()
+
+
+def test_a_gate_plans_one_round_at_a_time(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, original, inside, most = opened(), paying.deal, list[int](), list[int]()
+    enlist(gate.session("ann"), BY_REGION, 20)
+
+    def deal(*arguments: Any, **options: Any) -> Any:
+        inside.append(1)
+        most.append(len(inside))
+        time.sleep(0.05)
+        found = original(*arguments, **options)
+        inside.pop()
+        return found
+
+    monkeypatch.setattr(paying, "deal", deal)
+    explain = "EXPLAIN SELECT * FROM noisegate.release('q3')"
+    threads = [threading.Thread(target=gate.session("ann").execute, args=(explain,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1] * 4
 
 
 def test_a_round_that_changes_while_it_is_planned_is_not_released(opened: Open) -> None:
