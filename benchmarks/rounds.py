@@ -205,12 +205,13 @@ def compared(
 ) -> float:
     """Print one line on a round; return how long it is planned."""
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
-        turn = 0.0 if alone else in_turn(table(Path(one)), queries, before)
+        turn = None if alone else in_turn(table(Path(one)), queries, before)
         apart, cost, bound, raised, seconds = released(table(Path(other)), queries, before)
     least = f"{bound:.5f}, {cost / bound - 1:.1%} above" if bound else "not shown"
+    asked, ratio = ("", "") if turn is None else (f"in turn {turn:.5f}  ", f", in turn / round {turn / raised:.2f}")
     print(
-        f"  {name:32s} apart {apart:.5f}  in turn {turn:.5f}  round {cost:.5f}  least {least}; "
-        f"apart / round {apart / cost:.2f}, in turn / round {turn / raised:.2f}; planned in {seconds:.2f} s "
+        f"  {name:32s} apart {apart:.5f}  {asked}round {cost:.5f}  least {least}; "
+        f"apart / round {apart / cost:.2f}{ratio}; planned in {seconds:.2f} s "
         f"({seconds / unit:.0f} products)",
         flush=True,
     )
