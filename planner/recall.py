@@ -98,7 +98,7 @@ class Recall:
 
 
 Recalls = OrderedDict[tuple[object, ...], Recall]
-"""By chart and by what is brought to it, what is known."""
+"""By table, chart and what is brought to it, what is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +232,8 @@ class History:
         # What was folded for some axes tells less than it could tell on others.
         folded_on = () if brought.is_all else _written(chart.workspace.axes)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
-        key = (version, _written(chart.workspace.axes), chart.features, brought.ids, tuple(t.ids for t in found.told))
+        where = self._table.name, version, _written(chart.workspace.axes), chart.features
+        key = (*where, brought.ids, tuple(each.ids for each in found.told))
         with self._lock:
             before = kept.get(key)
         if before is not None:

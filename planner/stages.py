@@ -19,16 +19,16 @@ from mechanisms.join import join_residual
 from mechanisms.known import Known, nothing_known
 from mechanisms.linear import Mechanism, row_space, standardised
 from planner import bodies, linear
-from planner.chart import MAX_POINTS, Chart, refined
+from planner.chart import MAX_POINTS, Chart
 from planner.costs import Cost, dearest
 from planner.errors import TooLarge, Unsupported
 from planner.linear import Measurement, Question
 from planner.measure import Meter
 from planner.policy import Table
-from planner.recall import History, chart_size
+from planner.recall import History, chart_size, finest_axes
 from planner.tasks import versioned
 from planner.workload import Floats
-from planner.workspace import Axis, Workspace
+from planner.workspace import Workspace
 
 SIGMAS = 3.0
 """How many standard deviations the bounds of a signal-to-noise ratio are away from its estimate."""
@@ -170,10 +170,7 @@ def ground(strategies: Sequence[Strategy], history: History, version: int) -> Gr
 
 def union(questions: Sequence[Question]) -> Question:
     """Return a question that tells apart whatever one of the questions does."""
-    table, axes = questions[0].workspace.table, dict[str, Axis]()
-    for question in questions:
-        for axis in question.workspace.axes:
-            axes[axis.column] = refined(axes[axis.column], axis) if axis.column in axes else axis
+    table, axes = questions[0].workspace.table, finest_axes(questions, {})
     features = tuple(sorted({feature for question in questions for feature in question.features}))
     workspace = Workspace(table, tuple(axes[column] for column in sorted(axes)))
     if chart_size(axes, features) > MAX_POINTS:

@@ -391,6 +391,17 @@ def source_of(queries: list[str]) -> list[str]:
     return random.Random(5).sample(queries, 5)
 
 
+def test_tables_with_the_same_columns_are_told_apart(opened: Open) -> None:
+    other = f'[tables.others]\nsource = "people.parquet"\n[tables.others.columns]\n{COLUMNS}\n'
+    session = opened(rest=other + ANALYSTS).session("ann")
+    for table, error in (("people", 5), ("others", 80)):
+        for sql in (BY_REGION, YOUNG):
+            enlist(session, sql.replace("people", table), error)
+    told = [(asked, error) for _, _, _, asked, error, *_ in release(session).rows]
+    assert [asked for asked, _ in told] == [5, 5, 80, 80]
+    assert all(asked / 2 <= error <= asked * (1 + 1e-6) for asked, error in told)
+
+
 def test_a_refreshed_table_opens_its_rounds_again(opened: Open) -> None:
     gate = opened()
     session = gate.session("ann")
