@@ -152,25 +152,17 @@ class Fold:
         )  # fmt: skip
 
 
-def folded(found: Evidence, axes: Mapping[str, Axis]) -> Evidence | None:
-    """Return what evidence tells about functions of coarser axes: its groups are summed over all else.
-
-    Groups that look alike on these axes are added up, y and all; the noise grows with the root of their number.
-    What then still depends on more than the axes tell apart is left out. None if nothing is left.
-    """
-    if covered(found, axes):
-        return found
-    way = fold(found, axes)
-    return None if way is None else way.of(found)
-
-
 def covered(found: Evidence | Question, axes: Mapping[str, Axis]) -> bool:
     """Return whether axes are fine enough for evidence."""
     return all(is_finer(axes.get(axis.column), axis) for axis in found.workspace.axes)
 
 
 def fold(found: Evidence, axes: Mapping[str, Axis]) -> Fold | None:
-    """Return how evidence of one form is summed onto coarser axes; None if nothing is left of it."""
+    """Return how evidence of one form is summed onto coarser axes; None if nothing is left of it.
+
+    Groups that look alike on these axes are added up, y and all; the noise grows with the root of their number. What
+    then still depends on more than the axes tell apart is left out.
+    """
     workspace = found.workspace
     coarser = [coarsened(axis, axes.get(axis.column)) for axis in workspace.axes]
     small = Workspace(workspace.table, tuple(axis for axis in coarser if axis is not None))

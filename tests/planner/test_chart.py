@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.chart import Chart, Evidence, coarsened, folded, refined
+from planner.chart import Chart, Evidence, coarsened, fold, refined
 from planner.policy import Table, load
 from planner.workspace import Axis, Workspace
 
@@ -63,6 +63,11 @@ def random_evidence(table: Table, one: Axis, other: Axis, seed: int, *, features
 
 def placed(chart: Chart, found: Evidence) -> np.ndarray:
     return chart.place(found, found.rows) * np.repeat(found.weight, len(found.rows))[:, None]
+
+
+def folded(found: Evidence, axes: dict[str, Axis]) -> Evidence | None:
+    way = fold(found, axes)
+    return None if way is None else way.of(found)
 
 
 @given(labels_a, labels_b, labels_a, st.one_of(st.none(), labels_b), st.integers(0, 2**32), st.booleans())
