@@ -68,7 +68,7 @@ class Gate:
         self.cap = budget_cap(policy)
         self._ready: OrderedDict[str, Ready] = OrderedDict()
         self._lock = threading.Lock()
-        self.rounds = threading.Lock()  # one is planned at a time: the largest take a core and 1 or 2 GB
+        self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 
     @classmethod

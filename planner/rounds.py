@@ -294,7 +294,7 @@ def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, r
     shop = workshop(gate)
     weights = _checked_weights(gate, queries, terms, releaser)
     _check_populations(queries, weights)
-    with gate.rounds:
+    with gate.planning_round:
         deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
         charges = [shop.alone_charges(query) for query in queries]
         each_alone = shop.each_alone(queries)
