@@ -34,10 +34,11 @@ def main(policy: str = "adult.toml", analyst: str = "ann") -> None:
         cursor = connection.cursor()
         for group in GROUPS:
             sqls = [pyramid(edges, group) for edges in AGES.values()]
-            choice = connection.choose(sqls, snr=5, fraction=0.5, rho=RHO)
-            print(f"{group:8}{list(AGES)[choice.index]:7}cost: rho {float(choice.cost):.4f}")
+            choice = connection.choose(sqls, snr=5, fraction=0.5, rho=RHO, stop=False)  # a total at least
+            taken = choice.index or 0
+            print(f"{group:8}{list(AGES)[taken]:7}cost: rho {float(choice.cost):.4f}")
         cursor.execute(f"SET noisegate.rho = {RHO}")
-        cursor.execute(choice.sql)  # free: it is known already
+        cursor.execute(sqls[taken])  # free: it is known already
         for bucket, sex, n in cursor.fetchall():
             print(f"{bucket:3} {sex:7}{'#' * max(0, n // 10)} {n}")
         [(spent,)] = cursor.execute("SELECT rho_spent FROM noisegate.budget").fetchall()

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 
 import mpmath
 
@@ -19,6 +20,7 @@ _SMALLEST_DELTA = 1e-300
 _DIGITS = 400
 
 
+@lru_cache(maxsize=256)
 def rho_to_epsilon(rho: Number, delta: Number) -> float:
     """Return the smallest epsilon for which every rho-zCDP mechanism is shown to be (epsilon, delta)-DP.
 
@@ -67,6 +69,7 @@ def epsilon_to_rho(epsilon: Number, delta: Number) -> Fraction:
     return Fraction(below)
 
 
+@lru_cache(maxsize=256)
 def gaussian_epsilon(rho: Number, delta: Number) -> float:
     """Return the smallest epsilon for which Gaussian releases of total cost rho are (epsilon, delta)-DP.
 

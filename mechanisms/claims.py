@@ -67,6 +67,18 @@ class Histogram:
     def shifted(self, gap: int) -> "Histogram":
         return Histogram(self.values + gap, self.counts)
 
+    def resized(self, rows: int, p: Fraction = Fraction(1, 2)) -> "Histogram":
+        """Return so many rows, spread alike, and with the same p-quantile; without rows there is nothing to spread.
+
+        Shares of the rows are rounded down below the quantile, and up from it on.
+        """
+        if not self.rows or rows == self.rows:
+            return self
+        ends = np.cumsum(self.counts.astype(np.object_)) * rows  # may be longer than 64 bits
+        below = self.values < self.quantile(p)
+        counts = np.diff(np.where(below, ends // self.rows, -(-ends // self.rows)), prepend=0).astype(np.int64)
+        return Histogram(self.values[counts > 0], counts[counts > 0])
+
     def quantile(self, p: Fraction) -> int:
         """Return the value of the ceil(p n)-th row, the first one if that is 0."""
         place = max(1, math.ceil(p * self.rows))

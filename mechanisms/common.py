@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.known import after, nothing_known
 from mechanisms.linear import EIGENVALUE_CUT, Matrix, Mechanism, answerable, row_space, standardised, whitened
 
 _ANGLE = 1e-8
@@ -24,22 +23,6 @@ class Recreation:
     A_common: Matrix
     A_residual: Matrix
     Sigma_extra: Matrix
-
-
-@dataclass(frozen=True, eq=False)
-class SignalToNoise:
-    """Bounds for the ratio of each query's true answer to the standard deviation of its noise, shape (k,)."""
-
-    lower: Matrix
-    upper: Matrix
-
-    def suffices(self, *, share: float, ratio: float) -> bool:
-        """Return whether at least that share of the queries surely have a ratio as large as wanted."""
-        return float(np.mean(self.lower >= ratio)) >= share
-
-    def is_hopeless(self, *, share: float, ratio: float) -> bool:
-        """Return whether fewer than that share of the queries can have a ratio as large as wanted."""
-        return float(np.mean(self.upper >= ratio)) < share
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,34 +129,6 @@ def recreate(omega_common: Matrix, omega_residual: Matrix, *, parts: Recreation)
     """Return the output of the mechanism, from those of the common and the residual mechanism (Algorithm 4)."""
     answer: Matrix = parts.A_common @ omega_common + parts.A_residual @ omega_residual
     return answer
-
-
-def signal_to_noise(
-    omega_common: Matrix, M_common: Mechanism, *, B: Matrix, M: Mechanism, sigmas: float = 3.0
-) -> SignalToNoise:
-    """Return bounds for the signal-to-noise ratios of the queries B if M were run, some sigmas wide (section 6.1).
-
-    Post-processing of omega_common. B must lie in the row spaces of M_common and of M; the noise of M is that of its
-    best answers to B. The paper's text has three sigmas; its experiments decide by the estimate, sigmas = 0.
-    """
-    known, then = after(M_common, omega_common), after(M, np.zeros(len(M.B)))
-    centre, spread = known.estimate(B), sigmas * np.sqrt(known.variances(B))
-    noise = np.sqrt(then.variances(B))
-    if not (np.isfinite(spread).all() and np.isfinite(noise).all()):
-        raise ValueError(f"the {len(B)} primary queries must be answerable from the common mechanism and from M")
-    return SignalToNoise((centre - spread) / noise, (centre + spread) / noise)
-
-
-def variance_removed(M: Mechanism, M_common: Mechanism, *, prior_variance: float) -> float:
-    """Return by how much M would lower the summed variances of its own queries (general rule, section 6.2).
-
-    Bayesian, with independent cells of that variance before anything is known: sum over rows w of B of
-    w (C_common + 1/v)^-1 w^T - w (C + 1/v)^-1 w^T. Choose the mechanism that removes most.
-    """
-    d = M.B.shape[1]
-    before = nothing_known(d).with_rows(np.eye(d) / np.sqrt(prior_variance), np.zeros(d))
-    known, then = (before.with_rows(whitened(one), np.zeros(len(one.B))) for one in (M_common, M))
-    return float((known.variances(M.B) - then.variances(M.B)).sum())
 
 
 def sequence(mechanisms: list[Mechanism]) -> list[Stage]:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from mechanisms.claims import Buckets, Claim, Histogram, Ranks, Totals, buckets_for, buckets_of, ranks_of
 from mechanisms.gaps import Average, LaplaceTotal, LogisticTotal
-from mechanisms.profiles import Decider, profile, tells
+from mechanisms.profiles import Decider, at_worst, profile, tells
 from mechanisms.ranks import RankBins, RankChoice, RankMargin
 from mechanisms.truncation import Race, Sparse
 
@@ -25,6 +25,7 @@ __all__ = [
     "Query",
     "Ranks",
     "Totals",
+    "at_worst",
     "buckets_for",
     "buckets_of",
     "candidates",

@@ -11,18 +11,16 @@ The elasticity of the cost in the target c_j is -R_jj / tr R, which is -lambda_j
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from mechanisms.linear import row_space
-
-Matrix = NDArray[np.float64]
-Indices = NDArray[np.intp]
+from mechanisms.linear import Indices, Matrix, row_space
+from mechanisms.parts import Block, Problem, part_of
+from mechanisms.refined import refined
 
 _FLOOR = 1e-9
 """Multipliers stay above this, so that no row or point is lost to rounding on the way."""
@@ -47,6 +45,9 @@ _DROP = 1e-3
 
 _SURE = 1e-10
 """A Gram matrix whose eigenvalues are not further apart than this surely has full rank."""
+
+_NO_DEARER = 1 + 2e-6
+"""By so much may the dearest cell pay more when those below it pay less: rounding."""
 
 _POWER, _REGAIN = 1.8, 1.1
 """How far a step goes: beyond 2 it would swing. After a step that was undone it is at most 1, and then regains."""
@@ -194,8 +195,23 @@ def _solve(U: Matrix, gap: float, max_steps: int, start: tuple[Matrix, Matrix] |
         worst = _worst_variance(U, K)
         if np.isfinite(worst):
             cost = float(((K @ U) ** 2).sum(axis=0).max()) * worst
-            return Strategy(K * np.sqrt(worst), cost, min(cost, found.bound), found.prices, found.weights)
+            found = Strategy(K * np.sqrt(worst), cost, min(cost, found.bound), found.prices, found.weights)
+            return _refined(U, found)
     raise AssertionError("the rows tell themselves")
+
+
+def _refined(U: Matrix, found: Strategy) -> Strategy:
+    """Return a strategy for targets of one that costs no more, and charges the cells below the dearest less."""
+    part = part_of(Block(np.arange(len(U)), U, np.arange(U.shape[1])), np.ones(len(U)))
+    problem = Problem([part], np.ones(U.shape[1]), np.ones(len(U)))
+    below = refined(problem, (found.prices, found.weights), found.cost)
+    if below is None:
+        return found
+    turned, R = qr(part.L, mode="economic", check_finite=False)
+    K = solve_triangular(R, below.rows[0].T, trans="T", check_finite=False).T @ turned.T
+    worst = _worst_variance(U, K)
+    cost = float(((K @ U) ** 2).sum(axis=0).max()) * worst
+    return replace(found, K=K * np.sqrt(worst), cost=cost) if cost <= found.cost * _NO_DEARER else found
 
 
 def _worst_variance(U: Matrix, K: Matrix) -> float:

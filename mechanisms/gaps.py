@@ -24,7 +24,7 @@ from scipy.special import expit
 
 from mechanisms import accounting, laplace, sampling
 from mechanisms.claims import Claim, Histogram, Number, Totals
-from mechanisms.profiles import needed
+from mechanisms.profiles import Fact, needed
 
 Decisions = npt.NDArray[np.bool_]
 
@@ -41,6 +41,7 @@ class LaplaceTotal:
     epsilon: Fraction
     sensitivity: Fraction | int
     statistics = int
+    depends_on = frozenset[Fact]()
 
     @property
     def rho(self) -> Fraction:
@@ -94,6 +95,7 @@ class LogisticTotal:
     epsilon: Fraction
     sensitivity: Fraction | int
     statistics = int
+    depends_on = frozenset[Fact]()
 
     @property
     def rho(self) -> Fraction:
@@ -144,6 +146,7 @@ class Average:
     most: int
     continuous: bool
     statistics = Totals
+    depends_on = frozenset[Fact]({"rows"})
 
     @property
     def reach(self) -> Fraction:
@@ -183,7 +186,10 @@ class Average:
         return self.margin(totals) > 0
 
     def given(self, synthetic: Histogram | None, gap: Number) -> Totals:
-        """Return as many rows as the synthetic table has, with an average that is off by the gap."""
+        """Return as many rows as the synthetic table has, with an average that is off by the gap.
+
+        The margin is (tau - |gap|) times their number: errors fall with it, and without rows the coin is fair.
+        """
         rows = needed(synthetic).rows
         return Totals((Fraction(self.claim.synthetic) + gap) * rows, rows)
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
 Matrix = NDArray[np.float64]
+Indices = NDArray[np.intp]
 
 EIGENVALUE_CUT = 1e-8
 """Eigenvalues of an information matrix below this fraction of the largest are rounding."""

@@ -29,8 +29,9 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms import splitting
-from mechanisms.fitness import Matrix
+from mechanisms.linear import Matrix
 from mechanisms.parts import FAINT, Block, Bound, Piece, Problem, Solution, outside, part_of, piece
+from mechanisms.refined import refined
 
 _FLOOR = 0.1
 """No weights that are all as small as allowed count for more than this part of the gap. Rows and cells that do not bind
@@ -115,7 +116,11 @@ def least(
     if is_known and best.cost > bound.value * (1 + gap) and len(sizes) <= _SMALL:
         first = weights.rows, weights.cells
         best, bound = splitting.improved(problem, best, bound, first, gap=gap, max_steps=max_steps)
-    return Plan(problem.rows(best), best.cost, bound)
+    below = None if is_known else refined(problem, (weights.rows, weights.cells), best.cost)
+    if below is None:
+        return Plan(problem.rows(best), best.cost, bound)
+    rows = tuple(part.spread(rows) for part, rows in zip(problem.parts, below.rows, strict=True))
+    return Plan(rows, float(below.profile.max()), bound)
 
 
 def _followed(problem: Problem, gap: float, max_steps: int) -> tuple[Solution, _Point]:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from mechanisms.fitness import Indices, Matrix
-from mechanisms.linear import row_space
+from mechanisms.linear import Indices, Matrix, row_space
 
 FAINT = 1e-12
 """Information below this part of the largest is rounding."""

@@ -1,18 +1,22 @@
 """How probably a decider is wrong, at every true gap; and the smallest tau for which it is right.
 
-Both are public: they are computed from the claim and from the synthetic table, and nothing else.
+Both are public: they are computed from the claim and from the synthetic table, and nothing else. Where errors depend
+on more of the true table than its gap, a decider says on what: on how many rows it has, on how its values are spread.
 """
 
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from mechanisms.claims import Claim, Histogram, Number
 
+Fact = Literal["rows", "spread"]
+
+_SIZES = (1, 4, 16, 64)  # times the fewest rows, where errors may grow with them for a while
 _STRIDE, _STEPS = 16, 10  # a searched threshold is at most 16^(1/1024) - 1 = 0.3 % too large
 
 
@@ -31,6 +35,9 @@ class Decider(Protocol):
     def epsilon(self) -> Fraction: ...
     @property
     def statistics(self) -> type: ...
+    @property
+    def depends_on(self) -> frozenset[Fact]:
+        """What its errors depend on beside the gap."""
 
     @property
     def rho(self) -> Fraction:
@@ -63,6 +70,25 @@ def profile(decider: Decider, synthetic: Histogram | None, gaps: Sequence[Number
     values moved by the gap (quantiles).
     """
     return np.array([_wrong(decider, decider.given(synthetic, gap)) for gap in gaps])
+
+
+def at_worst(
+    decider: Decider, synthetic: Histogram, gaps: Sequence[Number], *, rows: int, p: Fraction
+) -> npt.NDArray[np.float64]:
+    """Return the probability of a wrong decision for each gap, the largest for any true table of at least `rows` rows.
+
+    Where errors depend on the spread of values as well, it is taken to be that of the synthetic table, and a few
+    sizes are looked at: errors may then grow with the size, a little and for a while. Everywhere else the smallest
+    table is the worst.
+
+    Args:
+        p: the quantile that stays in its place, for quantiles.
+    """
+    if "rows" not in decider.depends_on:
+        return profile(decider, synthetic, gaps)
+    sizes = {rows, *(max(rows, 1) * times for times in _SIZES)} if "spread" in decider.depends_on else {rows}
+    found = np.stack([profile(decider, synthetic.resized(n, p), gaps) for n in sizes])
+    return np.asarray(found.max(axis=0), np.float64)
 
 
 def tells(decider: Decider, tau: Number, delta: float, synthetic: Histogram) -> bool:

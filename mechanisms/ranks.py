@@ -25,7 +25,7 @@ from scipy.special import expit
 from mechanisms import accounting, claims, laplace, sampling, selection
 from mechanisms.claims import Claim, Histogram, Number, Ranks
 from mechanisms.laplace import Floats
-from mechanisms.profiles import needed, searched_tau
+from mechanisms.profiles import Fact, needed, searched_tau
 
 Decisions = npt.NDArray[np.bool_]
 
@@ -44,6 +44,7 @@ class RankChoice:
     p: Fraction
     domain: tuple[int, ...]
     statistics = Histogram
+    depends_on = frozenset[Fact]({"rows", "spread"})
 
     @property
     def rho(self) -> Fraction:
@@ -111,6 +112,7 @@ class RankMargin:
     rows: int
     p: Fraction
     statistics = Ranks
+    depends_on = frozenset[Fact]({"rows", "spread"})
 
     @property
     def rho(self) -> Fraction:
@@ -156,6 +158,7 @@ class RankBins:
     rows: int
     p: Fraction
     statistics = Ranks
+    depends_on = frozenset[Fact]({"rows", "spread"})
 
     @property
     def rho(self) -> Fraction:

@@ -24,8 +24,8 @@ from time import process_time
 
 import numpy as np
 
-from mechanisms.fitness import Matrix, Strategy, nuclear_bound
-from mechanisms.linear import row_space
+from mechanisms.fitness import Strategy, nuclear_bound
+from mechanisms.linear import Matrix, row_space
 
 _DECREASE = 0.01
 """A step must lower F by this fraction of what its slope promises (Armijo)."""

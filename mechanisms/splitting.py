@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
-from mechanisms.fitness import Matrix
+from mechanisms.linear import Matrix
 from mechanisms.parts import Bound, Piece, Problem, Solution, piece
 
 _MOVE, _LEAST_MOVE = 1.6, 0.25

@@ -21,9 +21,10 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms.fitness import Indices, Matrix
+from mechanisms.linear import Indices, Matrix
 from mechanisms.orbits import Plan, least
 from mechanisms.parts import Block
+from mechanisms.within import least_within
 
 Key = tuple[tuple[int, int], ...]
 """The name of a block: ascending axes, each with an orbit."""
@@ -203,6 +204,23 @@ class Symmetric:
     def solved(self, *, tighter: float = 1.0, gap: float = 0.005) -> Plan:
         """Return the cheapest plan, with all target variances times a factor."""
         return least(self.blocks, self.c * tighter, sizes=self.sizes, members=self.members, gap=gap)
+
+    def within(self, limits: Matrix, instead: Sequence[Given] | None, *, tighter: float, gap: float = 0.005) -> Plan:
+        """Return a plan that charges no cell more than its limit, if that is found; its cost is a part of the limits.
+
+        Args:
+            limits: what each cell of the orbits may pay, positive, shape (n,).
+            instead: a plan that keeps within the limits, and is used where nothing better is found.
+        """
+        rows = None if instead is None else [self._rows(key, instead) for key in self.keys]
+        # A cell that may pay a limit of l is one that may pay one, and stands for l times as many cells.
+        sizes, c = self.sizes * limits, self.c * tighter
+        return least_within(self.blocks, c, sizes=sizes, members=self.members, instead=rows, gap=gap)
+
+    def _rows(self, key: Key, given: Sequence[Given]) -> Matrix:
+        """Return information as rows in a block."""
+        found = [rows for one in given if (rows := _known(one, key, self.orbits)) is not None]
+        return np.vstack(found) if found else np.zeros((0, self.blocks[self.keys.index(key)].V.shape[1]))
 
     def pieces(self, plan: Plan, partners: Mapping[int, int]) -> list[tuple[Key, Piece]]:
         """Return what the plan releases for each block; an axis is there with its partner or not at all."""

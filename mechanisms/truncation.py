@@ -33,7 +33,7 @@ import numpy.typing as npt
 from mechanisms import accounting, claims, laplace
 from mechanisms.claims import Buckets, Claim, Histogram, Number
 from mechanisms.laplace import Floats
-from mechanisms.profiles import needed, searched_tau
+from mechanisms.profiles import Fact, needed, searched_tau
 
 Decisions = npt.NDArray[np.bool_]
 
@@ -61,6 +61,7 @@ class Race:
     most: int
     beta: float
     statistics = Buckets
+    depends_on = frozenset[Fact]({"spread"})
 
     @property
     def rho(self) -> Fraction:
@@ -177,6 +178,7 @@ class Sparse:
     most: int
     sign: int  # 1 if no value is negative, -1 if none is positive
     statistics = Buckets
+    depends_on = frozenset[Fact]({"spread"})
 
     @property
     def rho(self) -> Fraction:

@@ -10,46 +10,53 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
+from itertools import groupby
+from operator import itemgetter
 from typing import Protocol
 
-from planner.costs import PARTS, UNIT_BITS, Cost, Spending
+from planner.costs import PARTS, UNIT_BITS, Cost, Spending, dearest, rho_of
 from planner.errors import BudgetExceeded
 
-GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled", "round"})
+SHARE = "share"
+"""The kind of what tells nothing, and is charged to an account and not to a population: an analyst's share of what
+releases beside it have charged the population."""
+
+GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled", "round", SHARE})
 """Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds. A choice, a settled decision and the
-record of a round are made from such ones."""
+record of a round are made from such ones, and a share tells nothing."""
 
 
-def joint_account(parts: Mapping[str, int]) -> str:
-    """Return the text that stands for several analysts who pay together, each so many 2^-20ths: all of it, or more.
+def joint_account(analysts: Iterable[str]) -> str:
+    """Return the text that stands for several analysts who bear a release together, by shares that stand beside it.
 
-    >>> payers(joint_account({"ann": PARTS // 4, "bob": 3 * PARTS // 4})) == {"ann": 2**18, "bob": 3 * 2**18}
-    True
+    >>> joint_account(["ann", "bob"])
+    '{"ann": null, "bob": null}'
     """
-    if sum(parts.values()) < PARTS or any(not 0 <= part <= PARTS for part in parts.values()):
-        raise ValueError("the parts that analysts pay must cover the cost")
-    paying = {name: part for name, part in parts.items() if part}
-    return next(iter(paying)) if list(paying.values()) == [PARTS] else json.dumps(paying, ensure_ascii=False)
+    return json.dumps(dict.fromkeys(analysts), ensure_ascii=False)
 
 
 def payers(analyst: str) -> dict[str, int]:
-    """Return who pays for a release, each in 2^-20ths of its cost; the policy has no analyst whose name is a brace."""
-    return (
-        {name: int(part) for name, part in json.loads(analyst).items()} if analyst.startswith("{") else {analyst: PARTS}
-    )
+    """Return whose accounts a release itself charges, each so many 2^-20ths of its cost.
+
+    Nobody's, if there are shares. Before there were, rounds were paid for in parts, and ledgers keep such texts. The
+    policy has no analyst whose name begins with a brace.
+    """
+    if not analyst.startswith("{"):
+        return {analyst: PARTS}
+    return {name: int(part) for name, part in json.loads(analyst).items() if part is not None}
 
 
 def shown_payers(analyst: str) -> str:
     """Return who paid for a release, for people.
 
-    >>> shown_payers("ann"), shown_payers(joint_account({"ann": PARTS // 4, "bob": 3 * PARTS // 4}))
-    ('ann', 'ann 25 %, bob 75 %')
+    >>> shown_payers("ann"), shown_payers('{"ann": 262144, "bob": 786432}'), shown_payers(joint_account(["ann", "bob"]))
+    ('ann', 'ann 25 %, bob 75 %', 'ann, bob')
     """
-    found = payers(analyst)
-    return (
-        ", ".join(f"{name} {part / PARTS:.0%}".replace("%", " %") for name, part in found.items())
-        if found.keys() - {analyst}
-        else analyst
+    if not analyst.startswith("{"):
+        return analyst
+    parts = json.loads(analyst).items()
+    return ", ".join(
+        name if part is None else f"{name} {int(part) / PARTS:.0%}".replace("%", " %") for name, part in parts
     )
 
 
@@ -61,7 +68,7 @@ class Draft:
         key: SHA-256 in hex; one key never gets a second draw.
         question: SHA-256 in hex of the question, whatever its accuracy.
         version: version of the table's data that was read.
-        analyst: who pays for it; `joint_account` if several do.
+        analyst: who pays for it; `joint_account` if several do, each by a draft of kind `SHARE`.
         body: what is released, encoded; the ledger does not look inside.
     """
 
@@ -75,6 +82,10 @@ class Draft:
     kind: str
     body: bytes
     cost: Cost
+
+    @property
+    def charge(self) -> Charge:
+        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == SHARE)
 
 
 @dataclass(frozen=True)
@@ -113,12 +124,17 @@ class Content:
 
 @dataclass(frozen=True)
 class Charge:
-    """One more cost on the cells of a table; `analyst` says who pays, where that is not who asks."""
+    """One more cost on the cells of one version of a table; `analyst` says who pays, where that is not who asks.
+
+    A share is charged to that account only: other charges have charged the population.
+    """
 
     population: str
     table: str
+    version: int
     cost: Cost
     analyst: str = ""
+    is_share: bool = False
 
 
 @dataclass(frozen=True)
@@ -154,10 +170,9 @@ class Quote:
         """Raise BudgetExceeded if a cap would be passed."""
         cap = self.account_cap(caps)
         if self.after > caps.population:
-            raise _exceeded(self.after - self.spent, caps.population - self.spent, f"the budget of {self.population}")
+            raise _exceeded(self.spent, self.after, caps.population, f"the budget of {self.population}")
         if self.account_after > cap:
-            asked, left = self.account_after - self.account_spent, cap - self.account_spent
-            raise _exceeded(asked, left, f"the account of {self.analyst}")
+            raise _exceeded(self.account_spent, self.account_after, cap, f"the account of {self.analyst}")
 
     def check_left(self, caps: Caps, share: Fraction) -> None:
         """Raise BudgetExceeded if the account has spent more than it may after a share was moved from it."""
@@ -173,10 +188,15 @@ class Quote:
             )
 
 
-def _exceeded(asked: int, left: int, of: str) -> BudgetExceeded:
+def _exceeded(spent: int, after: int, cap: int, of: str) -> BudgetExceeded:
+    if spent > max(cap, 0):  # the budget was lowered, or spent when versions of the data still shared their cells
+        return BudgetExceeded(
+            f"{of} is overspent by rho={_decimal(spent - cap, ROUND_CEILING)}, so no question can be charged to it",
+            hint="nothing was charged; ask what earlier answers already tell",
+        )
     return BudgetExceeded(
-        f"the query costs rho={_decimal(asked, ROUND_CEILING)} "
-        f"but only rho={_decimal(max(left, 0), ROUND_FLOOR)} of {of} is left",
+        f"the query costs rho={_decimal(after - spent, ROUND_CEILING)} "
+        f"but only rho={_decimal(max(cap - spent, 0), ROUND_FLOOR)} of {of} is left",
         hint="nothing was charged; allow a larger error or give a smaller epsilon or rho, "
         "or ask what earlier answers already tell",
     )
@@ -192,8 +212,55 @@ def _decimal(units: int, rounding: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-Tables = Mapping[str, Spending]
-NOTHING = Spending()
+def total(charges: Iterable[Charge]) -> Fraction:
+    """Return what a person pays for charges at most, in rho: the dearest cell of each table, in each version of it."""
+    costs: defaultdict[tuple[str, int], list[Cost]] = defaultdict(list)
+    for charge in charges:
+        if not charge.is_share:
+            costs[charge.table, charge.version].append(charge.cost)
+    return rho_of(sum(map(dearest, costs.values())))
+
+
+@dataclass(frozen=True)
+class Paid:
+    """What was paid on one table: cell by cell in its newest version, and as one number in all before it.
+
+    Guarantee: `dearest` is at least the sum over versions of the maximum over cells of what was charged in each. So it
+    bounds what a person has paid who was in any cell of each version: versions share no cells.
+    """
+
+    version: int = 0
+    open: Spending = field(default_factory=Spending)
+    closed: int = 0
+    """The sum of what the dearest cells of earlier versions paid, in units: they are never searched again."""
+
+    @property
+    def dearest(self) -> int:
+        return self.closed + self.open.dearest
+
+    @property
+    def bound(self) -> int:
+        """What `dearest` is at most, found without a search."""
+        return self.closed + self.open.bound
+
+    def plus(self, costs: Iterable[tuple[int, Cost]]) -> Paid:
+        """Return the same with more costs, each with its version, in the order in which they were charged."""
+        found = self
+        for version, group in groupby(costs, key=itemgetter(0)):
+            found = found._in(version, [cost for _, cost in group])
+        return found
+
+    def _in(self, version: int, costs: Sequence[Cost]) -> Paid:
+        if version == self.version:
+            return replace(self, open=self.open.plus(*costs))
+        if version > self.version:
+            return Paid(version, Spending().plus(*costs), self.dearest)
+        # No ledger charges a version after a newer one. Should one have, nothing is shared, and that is enough.
+        return replace(self, closed=self.closed + sum(cost.highest for cost in costs))
+
+
+Tables = Mapping[str, Paid]
+NOTHING = Paid()
 
 
 @dataclass(frozen=True)
@@ -208,29 +275,31 @@ class View:
 
     def charged(self, charges: Sequence[Charge], *, analyst: str) -> View:
         """Return the view after more charges, which the analyst pays who asks, or who a charge names."""
-        costs: defaultdict[tuple[str, str], list[Cost]] = defaultdict(list)
-        own: defaultdict[tuple[str, str, str], list[Cost]] = defaultdict(list)
+        costs: defaultdict[tuple[str, str], list[tuple[int, Cost]]] = defaultdict(list)
+        own: defaultdict[tuple[str, str, str], list[tuple[int, Cost]]] = defaultdict(list)
         alone: dict[tuple[str, str], str | None] = {}
         for charge in charges:
-            place = charge.population, charge.table
-            costs[place].append(charge.cost)
-            for payer, part in payers(charge.analyst or analyst).items():
-                own[*place, payer].append(charge.cost.part(part))
-                alone[place] = payer if alone.get(place, payer) == payer and part == PARTS else None
+            place, paying = (charge.population, charge.table), payers(charge.analyst or analyst)
+            if not charge.is_share:
+                costs[place].append((charge.version, charge.cost))
+            for payer, part in paying.items():
+                own[*place, payer].append((charge.version, charge.cost.part(part)))
+            whole = None if charge.is_share else next((name for name, part in paying.items() if part == PARTS), None)
+            alone[place] = whole if alone.get(place, whole) == whole else None
         populations, accounts = dict(self.populations), dict(self.accounts)
         for (population, table), added in costs.items():
-            spending = self._spending(population, table)
-            populations[population] = {**populations.get(population, {}), table: spending.plus(*added)}
+            after = self._paid(population, table).plus(added)
+            populations[population] = {**populations.get(population, {}), table: after}
         for (population, table, payer), added in own.items():
-            paid = accounts.get((population, payer), {})
-            spending = paid.get(table, NOTHING)
+            tables = accounts.get((population, payer), {})
+            paid = tables.get(table, NOTHING)
             # While one analyst alone has asked, both are the same object, and the dearest cell is sought once.
-            same = spending is self._spending(population, table) and alone[population, table] == payer
-            after = populations[population][table] if same else spending.plus(*added)
-            accounts[population, payer] = {**paid, table: after}
+            same = paid is self._paid(population, table) and alone[population, table] == payer
+            after = populations[population][table] if same else paid.plus(added)
+            accounts[population, payer] = {**tables, table: after}
         return replace(self, populations=populations, accounts=accounts)
 
-    def _spending(self, population: str, table: str) -> Spending:
+    def _paid(self, population: str, table: str) -> Paid:
         return self.populations.get(population, {}).get(table, NOTHING)
 
     def stored(self, kinds: Iterable[tuple[str, str]], last_id: int, last_hash: str) -> View:
@@ -257,7 +326,7 @@ class View:
         return _bound(everyone) <= caps.population and _bound(own) <= caps.of(analyst, moved)
 
     def spent(self, population: str) -> int:
-        """Return the sum over the population's tables of the cost of each table's dearest cell."""
+        """Return the sum over the population's tables, and over the versions of each, of what the dearest cell paid."""
         return _total(self.populations.get(population, {}))
 
     def account_spent(self, population: str, analyst: str) -> int:
@@ -266,11 +335,11 @@ class View:
 
 
 def _total(tables: Tables) -> int:
-    return sum(spending.dearest for spending in tables.values())
+    return sum(paid.dearest for paid in tables.values())
 
 
 def _bound(tables: Tables) -> int:
-    return sum(spending.bound for spending in tables.values())
+    return sum(paid.bound for paid in tables.values())
 
 
 def first_hash(identity: str) -> str:

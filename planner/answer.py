@@ -5,35 +5,52 @@ Everything here is a function of what was released, and of public things.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from sqlglot import exp
 
+from mechanisms import ratios
+from mechanisms.ratios import Estimate, Noisy
+from planner import linear
 from planner.accounts import Release
 from planner.bodies import decode
 from planner.marginal import MarginalTask
-from planner.measured import Aggregate
+from planner.measured import Aggregate, Combination
 from planner.plan import Part
 from planner.sandbox import Workbench
-from planner.tasks import DistinctTask, LinearTask, QuantileTask, of_task
+from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task, of_task
 from planner.workload import Floats, Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
 
 
-@dataclass(frozen=True, eq=False)
-class _Estimate:
-    """One aggregate in every group: value, and its derivative by each functional of its task."""
+MOST_ROWS_BITS = 40
+"""A table is taken to have at most 2^40 rows."""
 
-    value: Floats  # (groups,), NaN where there is no answer
-    gradient: Floats  # (groups, F)
-    low: Floats
-    high: Floats
-    sd: Floats
+SURELY = 64.0
+"""No noise is ever so many times its deviation."""
+
+
+IMAGINED = (1, 0, -100, *(10**digits for digits in range(2, 13)))
+"""Numbers on which post-processing is tried before it is paid for, one after the other until it succeeds."""
+
+_COLUMNS = ("a", "low", "high", "sd")
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """What is known of the groups of one grouping set: estimates (G, F) and covariances (G, F, F) of functionals."""
+
+    values: Floats
+    blocks: Floats
+
+    def only(self, parts: Sequence[int]) -> tuple[Floats, Floats]:
+        """Return estimates and covariances of some functionals."""
+        return self.values[:, parts], self.blocks[:, parts][:, :, parts]
 
 
 def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *, z: float) -> None:
@@ -46,6 +63,7 @@ def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *
         groups = part.placement.group_counts[s]
         name = f"{part.measured.name}_s{s}"
         columns: Columns = {"g": np.arange(groups, dtype=np.int64), "z": np.full(groups, z)}
+        columns |= {f"r{i}_{j}": np.zeros(groups) for i, j in part.measured.pairs}
         joins = ""
         for task in part.tasks:
             found = () if new is None else of_task(task, new)
@@ -60,12 +78,20 @@ def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *
         bench.register(name, columns)
         selected = [_key(part, i, keys) for i in range(len(part.measured.keys))]
         selected += [f"{0 if i in keys else 1} AS g{i}" for i in range(len(part.measured.keys))]
-        selected += [_typed(i, aggregate) for i, aggregate in enumerate(part.measured.aggregates)]
+        selected += [_typed(part, i) for i in range(len(part.measured.aggregates))]
         selected += ["c.z", *(f"c.{name}" for name in columns if name.startswith("r"))]
         pieces.append(
             f"SELECT {', '.join(selected)} FROM {part.placement.keys[s]} AS k JOIN {name} AS c USING (g){joins}"
         )
     bench.run(f"CREATE OR REPLACE TEMP TABLE {part.measured.name} AS {' UNION ALL BY NAME '.join(pieces)}")
+
+
+def imagine(part: Part, bench: Workbench, number: int) -> None:
+    """Put a number into the noisy relation, for all that is measured in every group."""
+    names = (f"{name}{i}" for i, a in enumerate(part.measured.aggregates) if a.kind != "quantile" for name in _COLUMNS)
+    changes = ", ".join(f"{name} = {number}" for name in names)
+    if changes:
+        bench.run(f"UPDATE {part.measured.name} SET {changes}")
 
 
 def _key(part: Part, number: int, keys: Sequence[int]) -> str:
@@ -74,8 +100,9 @@ def _key(part: Part, number: int, keys: Sequence[int]) -> str:
     return f"CAST(NULL AS {part.placement.key_types[number]}) AS k{number}"
 
 
-def _typed(number: int, aggregate: Aggregate) -> str:
+def _typed(part: Part, number: int) -> str:
     """Return the select list of one aggregate: its value in the type it has in SQL, and its errors."""
+    aggregate = part.measured.aggregates[number]
     if aggregate.kind == "quantile":
         return (
             ", ".join(f"q{number}_{i}.v AS {name}{number}" for i, name in enumerate(("a", "low", "high")))
@@ -83,7 +110,7 @@ def _typed(number: int, aggregate: Aggregate) -> str:
         )
     value = f"c.a{number}"
     if whole(aggregate):
-        value = f"CAST(round({value}) AS BIGINT)"
+        value = f"CAST(round({value}) AS {_whole_type(part, number)})"
     return f"{value} AS a{number}, c.low{number}, c.high{number}, c.sd{number}"
 
 
@@ -94,85 +121,123 @@ def whole(aggregate: Aggregate) -> bool:
     return aggregate.kind in ("count", "distinct") or integral
 
 
+def _whole_type(part: Part, number: int) -> str:
+    """Return the type that holds a count or a sum whatever the noise: BIGINT unless it may be too large for that.
+
+    It is decided before anything is measured, from what a record can add and from the deviation of the noise.
+    """
+    matches = int(np.bincount(part.placement.cell).max(initial=1))
+    most = max((_reach(task, number) for task in part.tasks), default=0.0) * matches * 2.0**MOST_ROWS_BITS
+    noise = max((_deviation(task, number) for task in part.tasks), default=0.0) * SURELY
+    size = most + noise
+    return "BIGINT" if size < 2.0**62 else "HUGEINT" if size < 2.0**126 else "DOUBLE"
+
+
+def _places(task: LinearTask | MarginalTask, number: int) -> slice:
+    """Return the functionals of a count or a sum, in all groups that are one problem."""
+    each = max(place for recipe in task.recipes for place in recipe.parts) + 1
+    first = next((recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number), None)
+    return slice(0, 0) if first is None else slice(first, None, each)
+
+
+def _reach(task: Task, number: int) -> float:
+    """Return the most that a record adds to an aggregate."""
+    if isinstance(task, LinearTask):
+        return float(linear.reach(task.question)[_places(task, number)].max(initial=0.0))
+    return 1.0
+
+
+def _deviation(task: Task, number: int) -> float:
+    """Return the largest deviation that the noise of an aggregate has in a group."""
+    if isinstance(task, LinearTask | MarginalTask):
+        return float(np.sqrt(task.variances[:, _places(task, number)].max(initial=0.0)))
+    return math.sqrt(task.noise.variance) if isinstance(task, DistinctTask) and task.number == number else 0.0
+
+
 # --- linear ------------------------------------------------------------------------------------------------
 
 
 def _linear(part: Part, task: LinearTask | MarginalTask, new: Sequence[Release] | None, s: int, z: float) -> Columns:
-    values, blocks, reach = task.answers(new, s)
-    groups = len(values)
+    known = _Linear(*task.answers(new, s))
     columns: Columns = {}
-    estimates = {}
+    slopes = {}
     for recipe in task.recipes:
-        aggregate = part.measured.aggregates[recipe.aggregate]
-        estimate = _estimate(aggregate, recipe, values, blocks, reach, z)
-        estimates[recipe.aggregate] = (estimate.gradient, estimate.sd)
-        number = recipe.aggregate
-        columns |= {f"a{number}": estimate.value, f"sd{number}": estimate.sd}
-        columns |= {f"low{number}": estimate.low, f"high{number}": estimate.high}
-    for i, j in itertools.combinations(sorted(estimates), 2):
-        (left, left_sd), (right, right_sd) = estimates[i], estimates[j]
-        with np.errstate(invalid="ignore"):
-            product = np.einsum("gf,gfh,gh->g", left, blocks, right)
-            scale = left_sd * right_sd
-            found = np.divide(product, scale, out=np.zeros(groups), where=scale > 0)
-        columns[f"r{i}_{j}"] = np.nan_to_num(found)
+        number, aggregate = recipe.aggregate, part.measured.aggregates[recipe.aggregate]
+        found, sd = _estimate(aggregate, recipe, known, s, z)
+        ends = {f"a{number}": found.value, f"low{number}": found.low, f"high{number}": found.high, f"sd{number}": sd}
+        columns |= {name: np.ma.masked_invalid(column) for name, column in ends.items()}
+        slopes[number] = _slopes(aggregate, recipe, known)
+    for i, j in part.measured.pairs:
+        if i in slopes and j in slopes:
+            columns[f"r{i}_{j}"] = _correlation(slopes[i], slopes[j], known.blocks)
+    for k, (above, below) in enumerate(part.measured.ratios):
+        N, D = (_coefficients(combination, task.recipes, known) for combination in (above, below))
+        low, high = ratios.fieller(
+            Noisy.of(N, D, values=known.values, blocks=known.blocks), z=z, **_possible(N, D, task.points(s), known)
+        )
+        columns |= {f"ratio_low{k}": low, f"ratio_high{k}": high}
     return columns
 
 
-def _estimate(
-    aggregate: Aggregate, recipe: Recipe, values: Floats, blocks: Floats, reach: Floats, z: float
-) -> _Estimate:
-    parts = list(recipe.parts)
-    gradient = np.zeros(values.shape)
-    n = values[:, parts[0]]
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        if aggregate.kind in ("count", "sum"):
-            value = n
-            gradient[:, parts[0]] = 1.0
-        elif aggregate.kind == "avg":
-            mean = values[:, parts[1]] / n
-            value = recipe.centre + mean
-            gradient[:, parts[0]], gradient[:, parts[1]] = -mean / n, 1 / n
-        else:
-            value, gradient = _spread(aggregate, parts, values)
-        sd = np.sqrt(np.maximum(np.einsum("gf,gfh,gh->g", gradient, blocks, gradient), 0.0))
-        low, high = value - z * sd, value + z * sd
+def _estimate(aggregate: Aggregate, recipe: Recipe, known: _Linear, s: int, z: float) -> tuple[Estimate, Floats]:
+    """Return an aggregate in every group and the deviation of its error; NaN where no record can count."""
     if aggregate.kind in ("count", "sum"):
-        return _Estimate(value, gradient, low, high, sd)
-    return _bounded(aggregate, recipe, _Estimate(value, gradient, low, high, sd), n, blocks, reach, z)
+        part = recipe.parts[0]
+        value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
+        half = z * sd + ratios.ROUNDING * np.abs(value)
+        return Estimate(value, value - half, value + half), sd
+    (bottom, top), (values, blocks) = recipe.bounds[s], known.only(recipe.parts)
+    with np.errstate(all="ignore"):
+        if aggregate.kind == "avg":
+            found = ratios.mean(values, blocks, centre=recipe.centre, bottom=bottom, top=top, z=z)
+        else:
+            ends = {"bottom": bottom - recipe.centre, "top": top - recipe.centre}
+            found = ratios.variance(values, blocks, **ends, z=z, sample=aggregate.sample)
+            found = ratios.roots(found) if aggregate.kind == "stddev" else found
+    nobody = bottom > top
+    found = Estimate(*(np.where(nobody, np.nan, part) for part in (found.value, found.low, found.high)))
+    return found, (found.high - found.low) / (2 * z)
 
 
-def _spread(aggregate: Aggregate, parts: Sequence[int], values: Floats) -> tuple[Floats, Floats]:
-    """Return variance or standard deviation from (n, sum t, sum t^2), and its derivatives."""
-    n, first, second = (values[:, part] for part in parts)
-    spare = n - 1 if aggregate.sample else n
-    value = np.maximum((second - first**2 / n) / spare, 0.0)
-    gradient = np.zeros(values.shape)
-    gradient[:, parts[0]] = (first / n) ** 2 / spare - value / spare
-    gradient[:, parts[1]] = -2 * first / n / spare
-    gradient[:, parts[2]] = 1 / spare
-    if aggregate.kind == "variance":
-        return value, gradient
-    root = np.sqrt(value)
-    return root, gradient / (2 * root)[:, None]
+def _slopes(aggregate: Aggregate, recipe: Recipe, known: _Linear) -> Floats:
+    """Return the derivative of an aggregate by each functional, in every group, up to a factor; shape (G, F)."""
+    parts, gradient = list(recipe.parts), np.zeros(known.values.shape)
+    if aggregate.kind in ("count", "sum"):
+        gradient[:, parts[0]] = 1.0
+        return gradient
+    n = np.maximum(known.values[:, parts[0]], 1.0)
+    mean = known.values[:, parts[1]] / n
+    if aggregate.kind == "avg":
+        gradient[:, parts[0]], gradient[:, parts[1]] = -mean, 1.0
+        return gradient
+    spread = known.values[:, parts[2]] / n - mean**2
+    gradient[:, parts[0]], gradient[:, parts[1]], gradient[:, parts[2]] = mean**2 - spread, -2 * mean, 1.0
+    return gradient
 
 
-def _bounded(
-    aggregate: Aggregate, recipe: Recipe, found: _Estimate, n: Floats, blocks: Floats, reach: Floats, z: float
-) -> _Estimate:
-    """Return an estimate kept inside what is possible; where n may be 0 its interval is all that is possible."""
-    half = reach[:, recipe.parts[1]]
-    bottom, top = recipe.centre - half, recipe.centre + half
-    if aggregate.kind != "avg":
-        bottom, top = np.zeros(len(n)), half**2 if aggregate.kind == "variance" else half
-    deviation = np.sqrt(blocks[:, recipe.parts[0], recipe.parts[0]])
-    firm = (n > z * deviation) & (n > 1) & np.isfinite(found.sd)
-    value = np.where(firm, np.clip(found.value, bottom, top), np.nan)
-    sd = np.where(firm, found.sd, top - bottom)
-    low = np.where(firm, np.clip(found.low, bottom, top), bottom)
-    high = np.where(firm, np.clip(found.high, bottom, top), top)
-    gradient = np.where(firm[:, None], found.gradient, 0.0)
-    return _Estimate(np.ma.masked_invalid(value), gradient, low, high, sd)
+def _correlation(left: Floats, right: Floats, blocks: Floats) -> Floats:
+    both, one, other = (np.einsum("gf,gfh,gh->g", *pair) for pair in _pairs(left, right, blocks))
+    scale = np.sqrt(np.maximum(one * other, 0.0))
+    found: Floats = np.nan_to_num(np.divide(both, scale, out=np.zeros(len(both)), where=scale > 0))
+    return found
+
+
+def _pairs(left: Floats, right: Floats, blocks: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
+    return ((a, blocks, b) for a, b in ((left, right), (left, left), (right, right)))
+
+
+def _coefficients(combination: Combination, recipes: Sequence[Recipe], known: _Linear) -> Floats:
+    """Return a combination of counts and sums as one of functionals, shape (F,)."""
+    found = np.zeros(known.values.shape[1])
+    for recipe in recipes:
+        found[recipe.parts[0]] += combination.get(recipe.aggregate, 0.0)
+    return found
+
+
+def _possible(N: Floats, D: Floats, points: Floats, known: _Linear) -> dict[str, Floats]:
+    """Return what a ratio of combinations is between in every group, whatever the data."""
+    ends = zip(("bottom", "top"), ratios.possible(N @ points, D @ points), strict=True)
+    return {name: np.broadcast_to(end, len(known.values)) for name, end in ends}
 
 
 # --- others ------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from mechanisms import claims
 from planner.errors import Unsupported
-from planner.linear import Question
+from planner.linear import Question, row_counts
 from planner.nonlinear import Labelled
 from planner.sources import Cut
 from planner.workspace import Ints
@@ -43,6 +43,7 @@ class Summed:
     unit: Fraction
     scale: int = 1
     shift: int = 0
+    p = Fraction(1, 2)  # no level is asked about: any will do
 
     @property
     def groups(self) -> int:
@@ -126,11 +127,17 @@ class Ranked:
 
     @property
     def p(self) -> Fraction:
+        """Return the level of the quantile."""
         assert self.question.aggregate.p is not None
         return self.question.aggregate.p
 
 
 Asked = Summed | Ranked
+
+
+def sizes(asked: Asked) -> Question:
+    """Return the question of how many rows count in each group."""
+    return row_counts(asked.question.workspace, *asked.counted, groups=asked.groups)
 
 
 def summed(kind: str, question: Question, *, centre: float) -> Summed:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import functools
 import hashlib
 import json
 import zlib
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from mechanisms.helmert import Rows
 from planner.accounts import Stored
 from planner.domain import Domain
+from planner.kept import Kept
 from planner.linear import Measurement, Question, rounded_product
 from planner.nonlinear import Noise
 from planner.policy import Table
@@ -28,10 +28,21 @@ def encode(body: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode())
 
 
-@functools.lru_cache(maxsize=64)
+_DECODED = Kept[dict[str, Any]](16 * 2**20)
+"""Releases that were read, by their stored form."""
+
+SPREAD = 8
+"""About how many bytes of memory a character of JSON takes once it is read."""
+
+
 def decode(body: bytes) -> dict[str, Any]:
     """Return what `encode` was given; shared between callers, so not to be changed."""
-    return json.loads(zlib.decompress(body))  # type: ignore[no-any-return]
+    found = _DECODED.get(body)
+    if found is None:
+        text = zlib.decompress(body)
+        found = json.loads(text)
+        _DECODED.put(body, found, SPREAD * len(text))
+    return found
 
 
 def linear(question: Question, found: Measurement, y: list[list[int]], *, also: Sequence[str] = ()) -> bytes:
@@ -171,6 +182,11 @@ def packed(array: Any) -> str:
 
 def unpacked(text: str) -> Ints:
     return np.frombuffer(base64.b64decode(text), dtype="<i4").astype(np.int64)
+
+
+def placed(workspace: Workspace, **places: Ints) -> dict[str, Any]:
+    """Return a workspace, and for each of its places that is asked about the cell, the group and whatever else."""
+    return {**described(workspace), **{name: packed(array) for name, array in places.items()}}
 
 
 def described(workspace: Workspace) -> dict[str, Any]:

@@ -36,6 +36,9 @@ AUTO, FREE = "auto", "free"
 GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
 """True gaps, in parts of tau, for which the probability of a wrong decision is told."""
 
+SIZE_DOUBT = 1e-9
+"""How probably a table has fewer rows than earlier releases are taken to tell."""
+
 MOST_VALUES = 512
 """For so many values of a domain EM_med is looked at; beyond, only when it is asked for."""
 
@@ -57,6 +60,7 @@ class Case:
     """One group: what is claimed of it, and who decides; a claim is in integers of the grid, all else in its own unit.
 
     decider: None where nothing has to be released. settled: what is known without; None if nothing can be told.
+    effective_tau holds for at least `least_rows` true rows, alike for as many as the synthetic table has.
     """
 
     values: Histogram
@@ -67,6 +71,10 @@ class Case:
     decider: Decider | None = None
     effective_tau: float | None = None
     settled: bool | None = None
+    p: Fraction = Fraction(1, 2)
+    least_rows: int = 0
+    alike: float | None = None
+    provided: str | None = None
 
     @property
     def name(self) -> str | None:
@@ -74,12 +82,18 @@ class Case:
 
     @cached_property
     def wrong(self) -> list[tuple[Fraction, float]]:
-        """Return (true gap, probability of a wrong decision), the worse of a gap upwards and downwards, on the grid."""
+        """Return (true gap, probability of a wrong decision), the worse of a gap upwards and downwards, on the grid.
+
+        It is the largest for any number of rows that the true table may have.
+        """
         if self.decider is None or self.claim is None:
             return []
         gaps = [Fraction(part).limit_denominator(10) * self.claim.tau for part in GAPS]
-        up, down = (deciders.profile(self.decider, self.values, [sign * gap for gap in gaps]) for sign in (1, -1))
-        return list(zip(gaps, np.maximum(up, down).tolist(), strict=True))
+        both = [*gaps, *(-gap for gap in gaps)]
+        worst = deciders.at_worst(self.decider, self.values, both, rows=self.least_rows, p=self.p)
+        doubt = SIZE_DOUBT if self.least_rows else 0.0
+        chances = np.minimum(worst.reshape(2, -1).max(axis=0) + doubt, 1.0)
+        return list(zip(gaps, chances.tolist(), strict=True))
 
 
 def claimed(about: Subject, wish: Wish) -> list[Case]:
@@ -125,7 +139,10 @@ def settled(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | 
 
 
 def _answer(asked: Asked, values: Histogram) -> Fraction | None:
-    """Return the answer on the synthetic table, as SQL has it, in integers of the grid; None if it is NULL there."""
+    """Return the answer on the synthetic table in integers of the grid, as the true one is read; None if it is NULL.
+
+    A quantile is the ceil(p n)-th value, and lies between none: that is what deciders ask of the true table.
+    """
     if asked.kind == "count":
         return Fraction(values.rows)
     if asked.kind == "sum":
@@ -134,14 +151,19 @@ def _answer(asked: Asked, values: Histogram) -> Fraction | None:
         return None
     if not isinstance(asked, Ranked):
         return Fraction(values.total, values.rows)
-    if not asked.question.aggregate.continuous:
-        return Fraction(values.quantile(asked.p))
+    return Fraction(values.quantile(asked.p))
+
+
+def _is_between(asked: Asked, values: Histogram) -> bool:
+    """Return whether SQL has an answer between two values of the synthetic table."""
+    if not isinstance(asked, Ranked) or not asked.question.aggregate.continuous or not values.rows:
+        return False
     place = asked.p * (values.rows - 1)
     ends = np.cumsum(values.counts)
     low, high = (
         int(values.values[np.searchsorted(ends, at, side="right")]) for at in (math.floor(place), math.ceil(place))
     )
-    return low + (place - math.floor(place)) * (high - low)
+    return low != high
 
 
 def decided(about: Subject, wish: Wish, case: Case) -> Case:
@@ -149,21 +171,44 @@ def decided(about: Subject, wish: Wish, case: Case) -> Case:
     assert case.claim is not None
     asked, unit = about.asked, float(about.asked.unit)
     query = _query(about, wish, case.claim)
+    like = case.values.resized(case.least_rows, asked.p) if case.least_rows else case.values
     try:
         if wish.decider == AUTO:
             decider, tau, why = deciders.recommend(
-                query, epsilon=wish.epsilon, synthetic=case.values, delta=wish.delta, unit=asked.unit
+                query, epsilon=wish.epsilon, synthetic=like, delta=wish.delta, unit=asked.unit
             )
         else:
             decider = deciders.candidates(query, epsilon=wish.epsilon, delta=wish.delta)[wish.decider]
-            tau, why = decider.effective_tau(wish.delta, case.values), "asked for"
+            tau, why = decider.effective_tau(wish.delta, like), "asked for"
+        alike = tau if like is case.values else decider.effective_tau(wish.delta, case.values)
     except OverflowError:
         raise TooLarge(
             f"the values of {asked.kind} are too large for so small an epsilon",
             hint="give a larger epsilon, or a coarser step in the policy",
             span=about.span,
         ) from None
-    return replace(case, decider=decider, effective_tau=tau * unit, why=why)
+    if "rows" in decider.depends_on and not case.least_rows:
+        tau, why = math.inf, f"{why}; {_unknown_size(about, case.values.rows)}"
+    provided = _provided(about, decider, case.provided)
+    return replace(
+        case, p=asked.p, decider=decider, effective_tau=tau * unit, why=why, alike=alike * unit, provided=provided
+    )
+
+
+def _unknown_size(about: Subject, rows: int) -> str:
+    original, copy = about.original.name, about.copy.name
+    return (
+        f"that is for as many rows as {copy} has, {rows:,}, and of {original} nothing released tells how many count: "
+        "effective_tau and wrong are for the worst case, until they are counted"
+    )
+
+
+def _provided(about: Subject, decider: Decider, size: str | None) -> str | None:
+    """Return in words under which condition the errors are as stated; None if they are so whatever the true table."""
+    words = [size] if size is not None and "rows" in decider.depends_on else []
+    if "spread" in decider.depends_on:
+        words.append(f"values in {about.original.name} are spread as in {about.copy.name}")
+    return ", and ".join(words) or None
 
 
 def _query(about: Subject, wish: Wish, claim: Claim) -> deciders.Query:
@@ -199,7 +244,8 @@ def _told(asked: Summed, claim: Claim, estimate: Floats, covariance: Floats, del
     deviations = [math.sqrt(max(float(form @ covariance @ form), 0.0)) for form in forms]
     # A wrong yes needs one number to be wrong by z deviations, a wrong no either of the two.
     sure, doubt = (NormalDist().inv_cdf(1 - level) for level in (delta, delta / 2))
-    half = sure * max(deviations) / (max(float(rows @ estimate), 1.0) if asked.kind == "avg" else 1.0)
+    least = _least(float(rows @ estimate), float(rows @ covariance @ rows)) if asked.kind == "avg" else 1
+    half = sure * max(deviations) / least if least else math.inf
     pairs = list(zip(margins, deviations, strict=True))
     if all(margin >= sure * deviation and margin > 0 for margin, deviation in pairs):
         return True, half
@@ -208,8 +254,29 @@ def _told(asked: Summed, claim: Claim, estimate: Floats, covariance: Floats, del
     return None
 
 
-def _releases(recall: Recall | None) -> str:
-    assert recall is not None
+def sized(asked: Asked, cases: Sequence[Case], recall: Recall | None) -> list[Case]:
+    """Return the cases with the fewest rows that the true table has in each, as far as earlier releases tell."""
+    if recall is None:
+        return list(cases)
+    values, blocks = recall.estimates((asked.groups, 1))
+    least = [_least(float(n), float(variance)) for n, variance in zip(values.ravel(), blocks.ravel(), strict=True)]
+    provided = [
+        f"there are at least {n:,} rows, as {_releases(recall)} tell{'s' * (len(recall.releases) == 1)}" for n in least
+    ]
+    return [
+        replace(case, least_rows=n, provided=words if n else None)
+        for case, n, words in zip(cases, least, provided, strict=True)
+    ]
+
+
+def _least(estimate: float, variance: float) -> int:
+    """Return how many rows there are at least, but with probability SIZE_DOUBT; 0 if nothing is known."""
+    if math.isnan(estimate) or math.isnan(variance):
+        return 0
+    return max(0, math.floor(estimate - NormalDist().inv_cdf(1 - SIZE_DOUBT) * math.sqrt(max(variance, 0.0))))
+
+
+def _releases(recall: Recall) -> str:
     noun = "release" if len(recall.releases) == 1 else "releases"
     return f"{noun} {explain.ranges(recall.releases)}"
 
@@ -268,7 +335,10 @@ class Decisions:
             (drawn.get(group, case.settled), *row)
             for group, (case, row) in enumerate(zip(self.cases, self._public, strict=True))
         ]
-        return bodies.encode({**bodies.described(self.about.asked.question.workspace), "rows": rows})
+        cell, group = self.about.asked.counted
+        return bodies.encode(
+            {**bodies.placed(self.about.asked.question.workspace, cell=cell, group=group), "rows": rows}
+        )
 
     @cached_property
     def _public(self) -> list[Row]:
@@ -291,7 +361,16 @@ class Decisions:
             self.wish.delta,
             wrong(case, self.about.asked.unit),
             case.why,
+            self._compared(case),
+            case.provided if case.decider is not None else None,
+            _finite(case.alike),
         )
+
+    def _compared(self, case: Case) -> str | None:
+        """Return in words what is compared, where a plain SELECT of the synthetic table would give another number."""
+        whole = "a value that occurs, where a plain SELECT has its answer between two"
+        words = [self.about.compared, whole if _is_between(self.about.asked, case.values) else None]
+        return "; ".join(text for text in words if text is not None) or None
 
     def undecided(self) -> list[Row]:
         """Return the rows of the function before anything is spent."""
@@ -311,10 +390,10 @@ def digest(about: Subject, wish: Wish, cases: Sequence[Case]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def stored_rows(about: Subject, stored: Release) -> list[Row]:
-    """Return the rows of the function as they were stored."""
+def stored_rows(about: Subject, stored: Release, *, width: int) -> list[Row]:
+    """Return the rows of the function as they were stored; what was not told yet at that time is NULL."""
     rows = bodies.decode(stored.body)["rows"]
-    return [(*keys, *row) for keys, row in zip(about.groups, rows, strict=True)]
+    return [(*keys, *row, *(None,) * (width - len(row))) for keys, row in zip(about.groups, rows, strict=True)]
 
 
 def _finite(value: float | None) -> float | None:

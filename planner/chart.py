@@ -8,7 +8,8 @@ the same, so that there a sum is a multiple of the count by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, MutableMapping
+import math
+from collections.abc import Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -286,7 +287,7 @@ class Chart:
 
         Rounding moves a row by at most 2^-bits for each record and unit of a feature: far less than the noise.
         """
-        if not self.features and np.array_equal(rows, rows[:1, :1] * np.eye(self.workspace.cells)):
+        if not self.features and _is_multiple_of_identity(rows):
             return self._counted(float(rows[0, 0]))
         smaller = max(0, -int(np.frexp(np.abs(rows).max(initial=0.0))[1]))
         bits = SUM_BITS if self.features else min(COUNT_BITS + smaller, SUM_BITS)
@@ -295,7 +296,7 @@ class Chart:
         whole = whole[:, :, [0, *(1 + used)]]
         occupied = np.flatnonzero(np.abs(whole).max(axis=(1, 2), initial=0.0) > 0)
         _, first, pattern = np.unique(
-            whole[occupied].reshape(len(occupied), -1), axis=0, return_index=True, return_inverse=True
+            whole[occupied].reshape(len(occupied), whole[0].size), axis=0, return_index=True, return_inverse=True
         )
         E = _integers(whole[occupied[first]].transpose(1, 0, 2))
         low, high = self.ranges
@@ -316,18 +317,30 @@ class Chart:
         return made, Measurement(_integers(np.ceil(np.ldexp([[scale]], COUNT_BITS))), COUNT_BITS)
 
     def _coefficients(self, rows: Floats) -> Floats:
-        """Return the coefficients of count and features of rows on points: (cells, r, Q)."""
+        """Return the coefficients of count and features of rows on points: (cells, r, Q).
+
+        Where a column has one value, or is NULL, both its ends are the same point: the slope there is 0. What rounding
+        leaves between two copies of one number must not be multiplied with what stands for a NULL.
+        """
         low, high = self.ranges
         cells, count = self.workspace.cells, len(self.ended)
         corner = rows.reshape(len(rows), 1 << count, cells)  # the last feature's end changes fastest among corners
         found = np.zeros((cells, len(rows), 1 + len(self.features)))
         found[:, :, 0] = corner[:, 0].T
         for place, i in enumerate(self.ended):
-            span = np.where(high[:, i] > low[:, i], high[:, i] - low[:, i], 1).astype(float)
+            span = np.where(high[:, i] > low[:, i], high[:, i] - low[:, i], np.inf)
             slope = (corner[:, 1 << (count - 1 - place)] - corner[:, 0]).T / span[:, None]
             found[:, :, 1 + i] = slope
             found[:, :, 0] -= slope * low[:, i, None]
         return found
+
+
+def _is_multiple_of_identity(rows: Floats) -> bool:
+    """Return whether rows are a number times the identity; told without making one, which may take 134 MB."""
+    if rows.shape[0] != rows.shape[1]:
+        return False
+    diagonal = rows.diagonal()
+    return bool((diagonal == diagonal[:1]).all()) and np.count_nonzero(rows) == np.count_nonzero(diagonal)
 
 
 def _integers(whole: Floats) -> Integers:
@@ -383,3 +396,24 @@ def refined(one: Axis, other: Axis) -> Axis:
     if one is other or np.array_equal(one.atoms, other.atoms):
         return one
     return _numbered(one, one.atoms * other.size + other.atoms)
+
+
+def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Mapping[str, Axis]) -> dict[str, Axis]:
+    """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
+    found = dict(axes)
+    for one in brought:
+        for axis in (one if isinstance(one, Workspace) else one.workspace).axes:
+            known = found.get(axis.column)
+            found[axis.column] = axis if known is None else known if is_finer(known, axis) else refined(known, axis)
+    return found
+
+
+def chart_size(axes: Mapping[str, Axis], features: Collection[Feature]) -> int:
+    """Return how many points a chart has: columns that are summed have two ends, unless all values are told apart."""
+    ended = sum(not is_single(axes.get(column)) for column, _ in features)
+    return math.prod(axis.size for axis in axes.values()) << ended
+
+
+def is_single(axis: Axis | None) -> bool:
+    """Return whether every atom of an axis is a single value."""
+    return axis is not None and not axis.presence and axis.size == len(axis.atoms)

@@ -43,6 +43,7 @@ from planner.names import (
 from planner.policy import Table
 from planner.rewrite import Rewriter, calls, is_aggregate
 from planner.sandbox import function_name, span
+from planner.size import check_size
 
 
 @dataclass
@@ -65,6 +66,7 @@ def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
 
 def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     tree = with_views(tree, catalog)
+    check_size(tree)
     check_tables(tree, catalog)
     check_outputs(tree)
     inline_interval_aliases(tree)

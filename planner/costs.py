@@ -15,10 +15,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
+
+from planner.kept import Kept
 
 UNIT_BITS = 50
 PARTS = 2**20
@@ -133,13 +135,13 @@ def constant(units: int) -> Cost:
 EVEN_BITS = 24
 
 
-def evened(cost: Cost) -> Cost:
+def evened(cost: Cost, *, bits: int = EVEN_BITS) -> Cost:
     """Return the cost rounded up to 24 significant bits of its highest value: cells that pay alike pay the same.
 
     Rows that treat cells alike do so up to the rounding of their entries; without this a cost would depend on columns
     that do not matter.
     """
-    shift = max(cost.highest.bit_length() - EVEN_BITS, 0)
+    shift = max(cost.highest.bit_length() - bits, 0)
     return simplified(replace(cost, values=-(-cost.values >> shift) << shift))
 
 
@@ -206,9 +208,20 @@ def to_bytes(cost: Cost) -> bytes:
     return zlib.compress(json.dumps(head).encode() + b"\n" + body)
 
 
-@lru_cache(maxsize=1024)
+_READ = Kept[Cost](16 * 2**20)
+"""Costs that were read, by their bytes."""
+
+
 def from_bytes(encoded: bytes) -> Cost:
     """Return the cost that to_bytes encoded; anything else is a ValueError."""
+    found = _READ.get(encoded)
+    if found is None:
+        found = _read(encoded)
+        _READ.put(encoded, found, len(encoded) + found.values.nbytes + sum(p.nbytes for p in found.partitions))
+    return found
+
+
+def _read(encoded: bytes) -> Cost:
     try:
         head, _, body = zlib.decompress(encoded).partition(b"\n")
         fields = json.loads(head)

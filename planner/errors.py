@@ -53,6 +53,12 @@ class UnknownColumn(Refusal):
     sqlstate = "42703"
 
 
+class UnknownParameter(Refusal):
+    """A $n that no value can be given for."""
+
+    sqlstate = "42P02"
+
+
 class AmbiguousColumn(Refusal):
     sqlstate = "42702"
 

@@ -166,6 +166,7 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
         yield line("measured on", _measured(part))
         for task in part.tasks:
             yield from _task_lines(task)
+        yield from _cut_note(part)
     if found.path == "free":
         yield line("cost", "nothing: already known")
     else:
@@ -180,6 +181,26 @@ def number(count: int, noun: str) -> str:
 
 def line(label: str, text: str) -> str:
     return f"  {label:<{LABEL - 2}} {text}"
+
+
+def price(rho: Fraction, budget: Fraction) -> str:
+    """Return a cost as a part of the budget, and as rho.
+
+    >>> price(Fraction(1, 1000), Fraction(1, 20))
+    '2.00 % of the budget (ρ 0.001)'
+    """
+    return f"{percent(rho / budget)} of the budget (ρ {float(rho):.3g})"
+
+
+def percent(part: Fraction) -> str:
+    """Return a part of 1 in percent: two decimals, or the first two digits of a small part.
+
+    >>> [percent(Fraction(n, 10**6)) for n in (0, 3, 812, 123_456, 10**6)]
+    ['0.00 %', '0.00030 %', '0.08 %', '12.35 %', '100.00 %']
+    """
+    hundred = 100 * float(part)
+    decimals = 1 - math.floor(math.log10(hundred)) if 0 < hundred < 0.01 else 2
+    return f"{hundred:.{decimals}f} %"
 
 
 def used(before: Fraction, after: Fraction, cap: Fraction) -> str:
@@ -243,6 +264,8 @@ def _why(task: LinearTask | MarginalTask) -> str:
         return "measured afresh: nothing released so far tells about it"
     if isinstance(task, MarginalTask):
         return f"whole marginals share what they have in common ({', '.join(ways.values())})"
+    if task.path == "join" and task.cost is not None and task.ways.get("even") == float(rho_of(task.cost.highest)):
+        return f"it charges the dearest cell least, as a round would ({', '.join(ways.values())})"
     if task.path == "join":
         return f"the join charges all cells together least ({', '.join(ways.values())})"
     if "join" in ways:
@@ -274,6 +297,13 @@ def _released(task: Task) -> str:
     assert isinstance(task, QuantileTask)
     choices = number(task.question.groups * len(task.draws.draws), "choice")
     return f"{choices} among {number(task.question.size, 'value')}"
+
+
+def _cut_note(part: Part) -> Iterator[str]:
+    """Say when a problem was too large to be solved as one."""
+    paid = [task for task in part.tasks if isinstance(task, LinearTask) and task.cost is not None]
+    if len(paid) > 1:
+        yield line("cut", f"into {len(paid)} problems, since one would be too large: fewer answers may cost less")
 
 
 def _prefix_note(task: QuantileTask) -> Iterator[str]:

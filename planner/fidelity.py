@@ -111,6 +111,11 @@ class Fidelity:
         return list(dict.fromkeys(singles))
 
     @property
+    def compared(self) -> str | None:
+        """Return which rows of both tables were compared, if not all: the same ones for every query."""
+        return next((verdict.compared for finding in self.findings for verdict in finding.verdicts), None)
+
+    @property
     def pairs(self) -> list[Finding]:
         return [finding for finding in self.findings if len(finding.proposal.columns) == 2]
 
@@ -127,7 +132,8 @@ def fidelity(
     """Return how far a synthetic table can be trusted, query by query.
 
     All decisions about one person together are epsilon-DP: each query gets an equal part, and its groups are
-    disjoint. A query's tau is the part `tau` of its answer or, where that can't be told, the smallest tau that can.
+    disjoint. A query's tau is the part `tau` of its answer or, where that can't be told, the smallest tau that can,
+    in a true table of as many rows as the synthetic one where nothing tells how many it has.
     """
     gate = session.gate
     found = gate.policy.tables.get(table)
@@ -172,7 +178,7 @@ def _verified(session: Session, sql: str, epsilon: float, delta: float, *, tau: 
 def _tau(proposal: Proposal, verdicts: Sequence[Verdict], part: float) -> float | None:
     """Return a part of the largest answer, or of the scale; or the smallest tau that can be told, if that is larger."""
     answers = [abs(verdict.synthetic) for verdict in verdicts if verdict.synthetic is not None]
-    least = [verdict.effective_tau for verdict in verdicts if verdict.decider is not None]
+    least = [verdict.least_tau for verdict in verdicts if verdict.decider is not None]
     if not answers or None in least:
         return None
     wanted = max(part * (proposal.scale or max(answers)), *(tau or 0.0 for tau in least), 0.0)

@@ -11,7 +11,12 @@ def publish(draft: Path, path: Path) -> None:
     """Give a finished file its name, durably, unless another process was faster."""
     with suppress(FileExistsError):
         os.link(draft, path)
-    folder = os.open(path.parent, os.O_RDONLY)
+    sync_folder(path.parent)
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the disk knows which files the folder has."""
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

@@ -286,13 +286,14 @@ KINDS = {
     "boolean": "boolean, true or false",
     "amount": "number, or a text such as '5%'",
     "text[]": "list of texts, ARRAY['…', '…']",
+    "number[]": "list of numbers, ARRAY[1, 2]",
 }
 TYPES: Mapping[str, type | tuple[type, ...]] = {"text": str, "number": float, "boolean": bool, "amount": (float, str)}
 
 
 def _fits(value: Any, kind: str) -> bool:
-    if kind == "text[]":
-        return isinstance(value, tuple) and all(isinstance(item.value, str) for item in value)
+    if kind.endswith("[]"):
+        return isinstance(value, tuple) and all(_fits(item.value, kind.removesuffix("[]")) for item in value)
     return isinstance(value, TYPES[kind])
 
 
@@ -369,6 +370,8 @@ def _literal(name: str, value: object) -> str:
             return repr(float(value))
         case list() | tuple() if all(isinstance(item, str) for item in value):
             return exp.convert(list(value)).sql("postgres")
+        case list() | tuple() if all(isinstance(item, Real | Decimal) for item in value):
+            return f"ARRAY[{', '.join(_literal(name, item) for item in value)}]"
     raise WrongType(f"{name} can't be {value!r:.60}", hint="use a text, a finite number, or true or false")
 
 
@@ -377,9 +380,10 @@ def _literal(name: str, value: object) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Priced(Explanation):
-    """The price of a call: `rho` is the most that it may charge."""
+    """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
 
     planned: Planned | None = None
+    least: Fraction = Fraction(0)
 
     @property
     def path(self) -> str:
@@ -410,13 +414,16 @@ class Priced(Explanation):
 
     def as_json(self) -> dict[str, Any]:
         assert self.planned is not None
-        return super().as_json() | dict(self.planned.details)
+        return super().as_json() | {"rho_at_best": float(self.least)} | dict(self.planned.details)
 
     @cached_property
     def lines(self) -> tuple[str, ...]:
         assert self.planned is not None
-        most = "at most " if len(self.planned.alternatives) > 1 else ""
-        cost = "nothing: already known" if not self.rho else f"{most}ρ {float(self.rho):.3g} on the dearest cell"
+        cost = "nothing: already known" if not self.rho else f"ρ {float(self.rho):.3g} on the dearest cell"
+        if len(self.planned.alternatives) > 1 and self.rho:
+            worst = explain.price(self.rho, self.budget)
+            best = explain.price(self.least, self.budget) if self.least else "nothing"
+            cost = worst if self.least == self.rho else f"{best} at best, {worst} at worst"
         if self.path == "exact":
             cost = "nothing: no protected table is read"
         used = explain.used
@@ -428,9 +435,10 @@ class Priced(Explanation):
         )
 
 
-def priced(found: Explanation, planned: Planned) -> Priced:
+def priced(found: Explanation, planned: Planned, *, least: Fraction) -> Priced:
     """Return the explanation of a call, from one of a statement that measures nothing."""
-    return Priced(**{each.name: getattr(found, each.name) for each in fields(Explanation)}, planned=planned)
+    same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
+    return Priced(**same, planned=planned, least=least)
 
 
 def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
@@ -446,6 +454,7 @@ def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
     return replace(
         price,
         rho=told.cost,
+        least=told.cost,
         rho_after=rho_of(after.after),
         account_after=rho_of(after.account_after),
         quotes=quotes,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -20,17 +20,29 @@ from typing import Any
 from sqlglot import exp
 
 from planner import answer, choose, explain, functions, rounds, statement, system, verify
-from planner.accounts import Caps, Charge, Draft, Release
+from planner.accounts import Caps, Charge, Draft, Release, total
 from planner.compile import compile_query
-from planner.costs import dearest, rho_of, to_units_down
-from planner.errors import BadValue, Forbidden, Mistake, Refusal, SourceFailed, TooDear, TooLarge, UnknownAnalyst
+from planner.costs import rho_of, to_units_down
+from planner.errors import (
+    BadValue,
+    EvaluationFailed,
+    Forbidden,
+    Mistake,
+    Refusal,
+    SourceFailed,
+    TooDear,
+    TooLarge,
+    UnknownAnalyst,
+)
 from planner.explain import Explanation
+from planner.forgiving import forgiving
+from planner.kept import Kept, array_bytes
 from planner.ledger import Ledger
 from planner.measure import Meter
 from planner.measured import Catalog, Compiled
 from planner.plan import Plan, Planner, Prepared, prepare
 from planner.policy import Policy, Table, budget_cap, load, refusal
-from planner.recall import History
+from planner.recall import KEPT_BYTES, History
 from planner.result import Interval, OutputColumn, Result, single_column
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
@@ -39,8 +51,11 @@ from planner.stores import Connection
 
 Step = Callable[[str], None]
 
-KEPT_QUERIES = 32
-"""How many queries stay compiled and placed for the next time."""
+KEPT_READY = 64 * 2**20
+"""About how many bytes queries may take that stay compiled and placed for the next time."""
+
+READY = 1_000_000
+"""About how many bytes a small one of them takes, with its connection to the sandbox."""
 
 FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION, *rounds.FUNCTIONS)}
 """What can be called in FROM, as noisegate.name(…)."""
@@ -55,6 +70,11 @@ class Ready:
     bench: Workbench
     call: functions.Call | None = None
 
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes it takes; what is in the sandbox is about as large as what is beside it."""
+        return READY + 2 * array_bytes(self.parts)
+
 
 class Gate:
     """Guards the tables of one policy; threads may share it."""
@@ -63,11 +83,11 @@ class Gate:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
-        self.histories = {name: History(table, ledger) for name, table in protected.items()}
+        known = Kept[Any](KEPT_BYTES)
+        self.histories = {name: History(table, ledger, known) for name, table in protected.items()}
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
-        self._ready: OrderedDict[str, Ready] = OrderedDict()
-        self._lock = threading.Lock()
+        self._ready = Kept[Ready](KEPT_READY)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 
@@ -103,13 +123,13 @@ class Gate:
 
     @contextmanager
     def _prepared(self, query: statement.Query) -> Iterator[Ready]:
-        with self._lock:
-            ready = self._ready.pop(query.key, None) if query.key is not None else None
+        ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
             tree, call = functions.taken(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
+            self.sandbox.check_bounds(tree)
             if call is not None:
                 call.check(compiled)
             bench = self.sandbox.workbench()
@@ -117,13 +137,7 @@ class Gate:
             ready = Ready(compiled, parts, bench, call)
         yield ready
         if query.key is not None:
-            self._keep(query.key, ready)
-
-    def _keep(self, key: str, ready: Ready) -> None:
-        with self._lock:
-            self._ready[key] = ready
-            while len(self._ready) > KEPT_QUERIES:
-                self._ready.popitem(last=False)
+            self._ready.put(query.key, ready, ready.size)
 
     def caps(self, analyst: str) -> Caps:
         """Return what the whole population and this analyst may spend, in units."""
@@ -148,10 +162,21 @@ class Gate:
         self.ledger.move(amount, source=source, target=target, caps=self.caps(source))
 
     def refresh(self, table: str) -> int:
-        """Start a new version of a table's data: history stays charged and stops being reused."""
+        """Start a new version of a table's data: history stays charged, and is neither reused nor shared by cells."""
+        return self._meter(table).refresh()
+
+    def paid(self, table: str) -> tuple[str, Fraction]:
+        """Return the population of a protected table, and what it has paid in rho: a refresh gives nothing of it back.
+
+        A cell of the table's present data that has paid less than the dearest one loses that lead at a refresh.
+        """
+        population = self._meter(table).table.population
+        return population, rho_of(self.ledger.spent(population))
+
+    def _meter(self, table: str) -> Meter:
         if table not in self.meters:
             raise Forbidden(f"there is no protected table {table}", hint=f"there are: {', '.join(self.meters)}")
-        return self.meters[table].refresh()
+        return self.meters[table]
 
     def close(self) -> None:
         for meter in self.meters.values():
@@ -260,15 +285,53 @@ class Session:
         """Return the output columns, from relations that have the right types and no rows yet."""
         for part in plan.parts:
             answer.make_relation(part, None, ready.bench, z=self.settings.z)
-        post = self._post(ready)
+        post = self._post(ready).sql("duckdb")
         types = ready.bench.types(post)
         if ready.compiled.post.find(exp.Subquery):
             ready.bench.rehearse(post)  # on zeros, but with every group: a scalar subquery of many rows fails here
         names = ready.compiled.names
         return tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
 
-    def _post(self, ready: Ready, told: Sequence[functions.Row] = ()) -> str:
-        """Return the SQL of the post-processing, after making the system tables that it reads, and what a call told."""
+    def _rehearse(self, ready: Ready, plan: Plan) -> None:
+        """Refuse what can't be post-processed whatever the noise, before it is paid for: a cast of a key, a huge join.
+
+        It is run with every group there is, on one number, and if that fails, on others.
+        """
+        post, failures = self._post(ready).sql("duckdb"), []
+        for number in answer.IMAGINED:
+            try:
+                for part in plan.parts:
+                    answer.imagine(part, ready.bench, number)
+                ready.bench.rows(post)
+            except EvaluationFailed as failure:
+                failures.append(failure)
+            else:
+                return
+        raise failures[0]
+
+    def _answered(self, ready: Ready, told: Sequence[functions.Row] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, once what it measured is durable: no noise may keep it from being told.
+
+        Where an expression fails on a noisy number it is NULL. What fails nevertheless, such as an aggregate of noisy
+        numbers that passes all limits, is stored, so that asking in another form costs nothing.
+        """
+        post = self._post(ready, told)
+        try:
+            return ready.bench.rows(post.sql("duckdb"))
+        except EvaluationFailed as failure:
+            if not ready.compiled.measured and ready.call is None:
+                raise
+            first = failure
+        try:
+            return ready.bench.rows(forgiving(post).sql("duckdb"))
+        except (EvaluationFailed, TooLarge):
+            raise EvaluationFailed(
+                "the answer can't be worked out from the noisy numbers",
+                hint="they are paid for and stored: asking for them in a simpler form is free",
+            ) from first
+
+    def _post(self, ready: Ready, told: Sequence[functions.Row] = ()) -> exp.Query:
+        """Return the post-processing, after making the system tables that it reads, and what a call told."""
         post = ready.compiled.post.copy()
         for table in list(post.find_all(exp.Table)):
             if table.db == system.SCHEMA:
@@ -279,7 +342,7 @@ class Session:
                     system.make(table.name, name, self.gate, ready.bench)
                 named = exp.TableAlias(this=exp.to_identifier(table.name, quoted=True))
                 table.replace(exp.Table(this=exp.to_identifier(name), alias=table.args.get("alias") or named))
-        return post.sql("duckdb")
+        return post
 
     def _explained(self, query: statement.Query) -> Explanation:
         with self.gate.prepared(query) as ready:
@@ -294,10 +357,12 @@ class Session:
 
     def _explanation(self, plan: Plan) -> Explanation:
         gate, caps = self.gate, self.gate.caps(self.analyst)
-        charges = [Charge(gate.policy.tables[t.table].population, t.table, t.cost) for t in plan.paid if t.cost]
+        charges = [
+            Charge(gate.policy.tables[t.table].population, t.table, t.version, t.cost) for t in plan.paid if t.cost
+        ]
         populations = [part.measured.table.population for part in plan.parts]
         quotes = gate.ledger.quote(charges, populations=populations, analyst=self.analyst)
-        return explain.explanation(plan, settings=self.settings, rho=_dearest(charges), quotes=quotes, caps=caps)
+        return explain.explanation(plan, settings=self.settings, rho=total(charges), quotes=quotes, caps=caps)
 
     def _query(self, query: statement.Query, step: Step) -> Result:
         step("planning")
@@ -310,11 +375,13 @@ class Session:
                 return self._called(ready, ready.call, columns, query.sql, step)
             explanation = self._explanation(plan)
             self._check(explanation)
+            if plan.paid:
+                self._rehearse(ready, plan)
             new, charged = self.release(plan.paid, query.sql, step)
             step("answering")
             for part in plan.parts:
                 answer.make_relation(part, new, ready.bench, z=self.settings.z)
-            rows = ready.bench.rows(self._post(ready))
+            rows = _dated(self._answered(ready), columns)
         visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
         return Result(columns, visible, intervals, charged, f"SELECT {len(rows)}", explanation)
 
@@ -327,7 +394,7 @@ class Session:
         self._check(price)
         told = planned.run(sql, step)
         step("answering")
-        rows = ready.bench.rows(self._post(ready, told.rows))
+        rows = _dated(self._answered(ready, told.rows), columns)
         visible, intervals = _split(rows, len(columns), ())
         paid = functions.paid(
             price, told, self.gate.ledger.quote([], populations=planned.populations, analyst=self.analyst)
@@ -345,11 +412,11 @@ class Session:
         found = explain.explanation(
             Plan(ready.compiled, ()),
             settings=self.settings,
-            rho=max(_dearest(charges) for charges in ways),
+            rho=max(total(charges) for charges in ways),
             quotes=quotes,
             caps=self.gate.caps(self.analyst),
         )
-        return functions.priced(found, planned)
+        return functions.priced(found, planned, least=min(total(charges) for charges in ways))
 
     def _check(self, explanation: Explanation) -> None:
         """Refuse before the data is read, if a cap would be passed as things stand."""
@@ -389,13 +456,7 @@ class Session:
             return [], Fraction(0)
         step("charging")
         new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst), once=once)
-        return new, _dearest([Charge(r.population, r.table, r.cost) for r in new if not r.replayed])
-
-
-def _dearest(charges: Sequence[Charge]) -> Fraction:
-    """Return what a person pays for the charges at most: in each table the dearest cell, over all tables the sum."""
-    tables = {charge.table for charge in charges}
-    return rho_of(sum(dearest(charge.cost for charge in charges if charge.table == table) for table in tables))
+        return new, total(release.charge for release in new if not release.replayed)
 
 
 def _is_empty(post: exp.Query) -> bool:
@@ -418,6 +479,15 @@ def _split(
             found[column] = _interval(row[place], row[place + 1])
         intervals.append(tuple(found))
     return [row[:width] for row in rows], intervals
+
+
+def _dated(rows: list[tuple[Any, ...]], columns: Sequence[OutputColumn]) -> list[tuple[Any, ...]]:
+    """Return rows with NULL for dates outside the years 1 to 9999, which DuckDB gives as text and no client reads."""
+    places = [place for place, column in enumerate(columns) if column.type.startswith(("DATE", "TIMESTAMP"))]
+    for i, row in enumerate(rows) if places else ():
+        if any(isinstance(row[place], str) for place in places):
+            rows[i] = tuple(None if p in places and isinstance(value, str) else value for p, value in enumerate(row))
+    return rows
 
 
 def _interval(low: Any, high: Any) -> Interval | None:

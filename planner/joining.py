@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -22,12 +22,12 @@ from mechanisms.known import Known
 from mechanisms.orbits import Plan as Least
 from mechanisms.symmetry import Key, Piece
 from planner import linear, marginal, symmetric
-from planner.accounts import Charge
+from planner.accounts import Charge, total
 from planner.chart import MAX_POINTS, Chart, Evidence, shareable
-from planner.costs import evened, to_units_down
+from planner.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.explain import aggregate_error
-from planner.grouping import Linear, Whole, alike, fitting, merged, points, sized
-from planner.joint import Asked, Joint, Payable, Together, scaled, total
+from planner.grouping import MAX_ROWS, Linear, Whole, alike, fitting, merged, points, sized
+from planner.joint import Asked, Joint, Payable, Together, scaled
 from planner.linear import Question
 from planner.marginal import MarginalTask
 from planner.meeting import MAX_ENTRIES, Meeting, met, owners
@@ -54,6 +54,21 @@ answered on a chart that has no room for what the plan counts on."""
 MET = 1 + 1e-9
 """A variance that is larger by less than this is the same: the planner allows as much."""
 
+SEVERAL = 1 - 1e-7
+"""The same where several analysts plan together: what one of them shares with nobody then costs no more than alone."""
+
+FINE_BITS = 40
+"""To so many bits of their dearest cell costs are rounded there."""
+
+
+@dataclass(frozen=True)
+class Within:
+    """What every cell of a table may pay for what is planned together, as costs whose sum counts, and tasks that do."""
+
+    limits: Sequence[Cost]
+    instead: Sequence[Payable]
+
+
 Solver = Callable[[Known, Floats, Floats], Join]
 """From what is known, rows and target variances to rows that meet them."""
 
@@ -61,8 +76,16 @@ Solver = Callable[[Known, Floats, Floats], Join]
 class Joining:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
-    def __init__(self, shop: Workshop, queries: Sequence[Asked], scale: float, solve: Solver | None) -> None:
-        self.shop, self.queries, self.scale, self.solve = shop, queries, scale, solve
+    def __init__(
+        self,
+        shop: Workshop,
+        queries: Sequence[Asked],
+        scale: float = 1.0,
+        solve: Solver | None = None,
+        within: Mapping[str, Within] | None = None,
+    ) -> None:
+        self.shop, self.queries, self.scale, self.solve, self.within = shop, queries, scale, solve, within or {}
+        self.is_shared = len({asked.entry.analyst for asked in queries}) > 1
         self.settings = [scaled(asked.settings, scale) for asked in queries]
         self.plans = [shop.shell(asked, scale=scale) for asked in queries]
         self.tasks: dict[str, Payable] = {}
@@ -84,7 +107,8 @@ class Joining:
     def result(self) -> Together:
         """Return what was planned so far, and what it means for each query."""
         populations = {task.table: self.shop.population(task.table) for task in self.tasks.values()}
-        rho = float(total([Charge(populations[t.table], t.table, t.cost) for t in self.tasks.values() if t.cost]))
+        tasks = self.tasks.values()
+        rho = float(total(Charge(populations[t.table], t.table, t.version, t.cost) for t in tasks if t.cost))
         savings = tuple(float(part) for part in self.savings / rho) if rho else (0.0,) * len(self.queries)
         bounds = list(self.bounds.values())
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
@@ -109,7 +133,9 @@ class Joining:
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         if not whole and self._met(joint):
             return
-        rows, more = sized(joint, whole)
+        rows, more = sized([one for one in joint if len(one.targets) <= MAX_ROWS], whole)
+        if any(len(one.targets) > MAX_ROWS for one in joint):
+            self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED
         for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
             self._solved(several)
@@ -158,25 +184,37 @@ class Joining:
         meeting = met(group, history, history.found(version).plus(*pending))
         if meeting is None:
             return False
-        before, margin = dict(self.tasks), MARGIN
+        before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
-            plan = meeting.problem.solved(tighter=margin)
+            plan, is_within = self._least(meeting, margin)
             pieces = meeting.problem.pieces(plan, meeting.partners)
             made = [self._piece(meeting, group, key, piece, version) for key, piece in pieces]
             if None in made:
                 break
-            self.tasks = before | {task.key: task for task in made if task is not None}
+            # What is so little that it is rounding is not released.
+            self.tasks = before | {task.key: task for task in made if task is not None and task.cost.highest}
             self.after.clear()
             worst = max(self._excess(one) for one in every)
             if worst <= MET:
-                self._noted(meeting, plan, group, margin, first=not any(pending))
+                first, paid = not any(pending), [task.cost for task in made if task] if is_within else None
+                self._noted(meeting, plan, group, margin, first=first, paid=paid)
                 return True
-            if worst > NEAR:
+            if worst > NEAR or is_within:
                 break
             margin *= (1 - 1e-6) / worst
         self.tasks = before
         self.after.clear()
         return False
+
+    def _least(self, meeting: Meeting, margin: float) -> tuple[Least, bool]:
+        """Return the cheapest plan of a problem, or one within limits, and whether it is that."""
+        wanted = self.within.get(meeting.table.name)
+        limits = None if wanted is None else meeting.limits(wanted.limits)
+        if wanted is None or limits is None:
+            return meeting.problem.solved(tighter=margin), False
+        shared = [task.evidence for task in wanted.instead if isinstance(task, (Joint, LinearTask))]
+        is_all = not any(isinstance(task, MarginalTask) for task in wanted.instead)
+        return meeting.problem.within(limits, meeting.told_by(shared) if is_all else None, tighter=margin), True
 
     def _excess(self, one: Linear) -> float:
         """Return the largest variance over its target that a question will have."""
@@ -191,12 +229,26 @@ class Joining:
         digests = [group[i].question.digest for i in meeting.telling(key)]
         return self._joint(chart, rows, digests, meeting.releases, version)
 
-    def _noted(self, meeting: Meeting, plan: Least, group: Sequence[Linear], margin: float, *, first: bool) -> None:
-        """Note what a plan is worth: how much less could do, and what each target costs."""
+    def _noted(
+        self,
+        meeting: Meeting,
+        plan: Least,
+        group: Sequence[Linear],
+        margin: float,
+        *,
+        first: bool,
+        paid: Sequence[Cost] | None,
+    ) -> None:
+        """Note what a plan is worth: how much less could do, and what each target costs.
+
+        With prices its cost is a part of them, and `paid` says what that is for the dearest cell.
+        """
         table, scale = meeting.table, meeting.table.max_rows_per_unit**2 / 2
+        if paid is not None:
+            scale = float(rho_of(dearest(paid))) / (plan.cost or 1.0)
         self.releases.update(number for number in meeting.releases if number > 0)
-        if not meeting.whole:
-            self.bounds[table.name] = None  # what was left out might have helped
+        if not meeting.whole or paid is not None:
+            self.bounds[table.name] = None  # what was left out might have helped, or another plan
         elif first:
             self._bounded(table.name, plan.bound_at(1 / margin) * scale)  # the aim was a little lower than asked
         for row, question in owners(meeting).items():
@@ -298,7 +350,8 @@ class Joining:
         """Return the release of rows on the points of a chart."""
         table = chart.workspace.table
         made, measurement = chart.released(rows)
-        cost = evened(linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit))
+        cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
+        cost = evened(cost, bits=FINE_BITS if self.is_shared else EVEN_BITS)
         known = tuple(number for number in releases if number > 0)
         return Joint(table.name, version, made, measurement, cost, releases=known, also=tuple(dict.fromkeys(digests)))
 

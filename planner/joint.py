@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,9 +10,8 @@ from functools import cached_property
 import numpy as np
 
 from planner import bodies
-from planner.accounts import Charge
+from planner.accounts import Charge, total
 from planner.chart import Evidence, made_evidence
-from planner.costs import dearest, rho_of
 from planner.enlisted import Enlisted
 from planner.marginal import MarginalTask
 from planner.measure import Meter
@@ -60,7 +59,7 @@ class Joint(Residual):
     @cached_property
     def evidence(self) -> Evidence:
         """Return what will be released, as evidence that has not told anything yet."""
-        zeros = np.zeros((1, len(self.measurement.K)))
+        zeros = np.zeros((self.made.groups, len(self.measurement.K)))
         return replace(made_evidence(self.made, self.measurement, zeros), also=frozenset(self.also))
 
 
@@ -87,7 +86,11 @@ class Together:
 
     @cached_property
     def charges(self) -> list[Charge]:
-        return [Charge(self.populations[task.table], task.table, cost) for task in self.tasks if (cost := task.cost)]
+        return [
+            Charge(self.populations[task.table], task.table, task.version, cost)
+            for task in self.tasks
+            if (cost := task.cost)
+        ]
 
     @cached_property
     def rho(self) -> Fraction:
@@ -100,12 +103,6 @@ class Together:
             return "free"
         paths = {getattr(task, "path", "join" if self.releases else "direct") for task in self.tasks}
         return next(path for path in ("direct", "join", "marginals") if path in paths)
-
-
-def total(charges: Sequence[Charge]) -> Fraction:
-    """Return what a person pays for charges at most: in each table the dearest cell, over all tables the sum."""
-    tables = {charge.table for charge in charges}
-    return rho_of(sum(dearest(charge.cost for charge in charges if charge.table == table) for table in tables))
 
 
 def scaled(settings: Settings, scale: float) -> Settings:

@@ -49,6 +49,8 @@ NEW = f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id"
 INSERT = f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({', '.join('?' * 13)})"
 UPDATE_HEAD = "UPDATE meta SET value = ? WHERE name = 'head'"
 VERSIONS = 'SELECT "table", max(version) FROM versions GROUP BY "table"'
+LATER = """SELECT 1 FROM releases AS r WHERE r.version > (
+    SELECT coalesce(max(v.version), 1) FROM versions AS v WHERE v."table" = r."table") LIMIT 1"""
 MOVES = "SELECT source, target, share FROM moves"
 
 
@@ -72,8 +74,8 @@ class Ledger:
     """One ledger, open. Threads may share the object; every process opens its own.
 
     Guarantee: when commit() returns, the release and its charge are durable; and for every population
-    (and account) the sum over its tables of what the dearest cell paid for all releases ever stored is at
-    most the cap that the last charged release was given.
+    (and account) the sum over its tables, and over the versions of each, of what the dearest cell paid for all
+    releases ever stored is at most the cap that the last charged release was given.
     """
 
     def __init__(self, store: Store, marker: Marker) -> None:
@@ -119,13 +121,16 @@ class Ledger:
                 )
             found = connection.execute("SELECT 1 FROM meta WHERE name = ?", (ARCHIVE,))
             self._is_archive = found.fetchone() is not None
-            rows = connection.execute("SELECT hash FROM releases WHERE id = ?", (marker.acknowledged,)).fetchall()
-            if rows and marker.hash is not None and rows[0][0] != marker.hash:
+            query = "SELECT hash FROM releases WHERE id = ?"
+            last = connection.execute(query, (marker.acknowledged,)).fetchone() if marker.acknowledged else None
+            if marker.hash != (last[0] if last else first_hash(self._store.identity)):
                 raise LedgerFailed(
                     f"release {marker.acknowledged} of the ledger {name} is not the one that was acknowledged here, "
                     f"so charges are lost: {RESTORE}",
                     hint=f"deleting {marker.path.name} gives up the record of what is lost",
                 )
+            if connection.execute(LATER).fetchone() is not None:
+                raise damaged(name, "it holds releases about versions of data that it does not know")
         with self._transaction(write=True):  # fails at once if it can't be written
             marker.acknowledge(self._view.last_id, self._view.last_hash)
 
@@ -163,7 +168,7 @@ class Ledger:
                 once(connection)
             new = [draft for draft in drafts if draft.key not in found]
             self._check_current(new, dict(versions))
-            view, inserts = self._checked(new, caps, _moved(moves)), list[Statement]()
+            view, inserts = self._checked(new, caps, self._moved(moves)), list[Statement]()
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
                 release = Release(**vars(draft), id=view.last_id + 1, created=created)
@@ -179,7 +184,7 @@ class Ledger:
 
     def _expect(self, drafts: Sequence[Draft], caps: Caps) -> None:
         """Look for the dearest cells, if that is needed to tell whether the drafts fit, as far as is known by now."""
-        view = self._after([_charge(draft) for draft in drafts])
+        view = self._after([draft.charge for draft in drafts])
         for population, payer in _paying(drafts):
             if not view.surely_within(caps, population, analyst=payer, moved=Fraction(0)):
                 self._view.quote(view, population, analyst=payer)
@@ -197,7 +202,7 @@ class Ledger:
 
     def _checked(self, drafts: Sequence[Draft], caps: Caps, moved: Mapping[str, Fraction]) -> View:
         """Return the view with the drafts charged; what costs nothing passes even a lowered cap."""
-        view = self._after([_charge(draft) for draft in drafts]) if drafts else self._view
+        view = self._after([draft.charge for draft in drafts]) if drafts else self._view
         for population, payer in _paying(drafts):
             share = moved.get(payer, Fraction(0))
             if not view.surely_within(caps, population, analyst=payer, moved=share):
@@ -236,7 +241,7 @@ class Ledger:
         """
         charges = [replace(c, cost=simplified(c.cost), analyst=c.analyst or analyst) for c in charges]
         with self._transaction(write=False) as connection:
-            after, moved = self._after(charges), _moved(connection.execute(MOVES)).get(analyst, Fraction(0))
+            after, moved = self._after(charges), self._moved(connection.execute(MOVES)).get(analyst, Fraction(0))
             concerned = dict.fromkeys([*populations, *(charge.population for charge in charges)])
             quotes = [self._view.quote(after, population, analyst=analyst) for population in concerned]
             return [replace(quote, moved=moved) for quote in quotes]
@@ -248,7 +253,7 @@ class Ledger:
         left in every population; otherwise raises BudgetExceeded, and nothing is moved.
         """
         with self._transaction(write=True) as connection:
-            moved = _moved(connection.execute(MOVES)).get(source, Fraction(0)) - share
+            moved = self._moved(connection.execute(MOVES)).get(source, Fraction(0)) - share
             for population in self._view.populations or ("default",):
                 quote = self._view.quote(self._view, population, analyst=source)
                 replace(quote, moved=moved).check_left(caps, share)
@@ -259,7 +264,19 @@ class Ledger:
     def moved(self) -> dict[str, Fraction]:
         """Return by how much each account's share was changed by moves."""
         with self._transaction(write=False) as connection:
-            return _moved(connection.execute(MOVES))
+            return self._moved(connection.execute(MOVES))
+
+    def _moved(self, moves: Iterable[tuple[str, str, str]]) -> dict[str, Fraction]:
+        """Return by how much the moves of shares, from whom to whom, have changed each account."""
+        found: dict[str, Fraction] = {}
+        for source, target, text in moves:
+            try:
+                share = Fraction(text)
+            except (ValueError, ZeroDivisionError):
+                raise damaged(self._store.name, "a share that was moved can't be read") from None
+            found[source] = found.get(source, Fraction(0)) - share
+            found[target] = found.get(target, Fraction(0)) + share
+        return found
 
     @contextmanager
     def beside(self, *, write: bool) -> Iterator[Connection]:
@@ -267,8 +284,16 @@ class Ledger:
         with self._transaction(write=write) as connection:
             yield connection
 
+    def kept(self, name: str, value: str) -> str:
+        """Return what all gates of this ledger keep under a name, which is this value if there was none."""
+        with self._transaction(write=True) as connection:
+            found = connection.execute("SELECT value FROM meta WHERE name = ?", (f"kept {name}",)).fetchone()
+            if found is None:
+                connection.execute("INSERT INTO meta VALUES (?, ?)", (f"kept {name}", value))
+        return value if found is None else str(found[0])
+
     def spent(self, population: str) -> int:
-        """Return what the population has paid, in units: the sum of its tables' dearest cells."""
+        """Return what the population has paid, in units: the dearest cell of each version of each of its tables."""
         with self._transaction(write=False):
             return self._view.spent(population)
 
@@ -355,6 +380,15 @@ class Ledger:
                 _record(connection, table, _version(connection, table), fingerprint)
             return recorded or fingerprint
 
+    def first_read(self, table: str, version: int, rows: str) -> str:
+        """Return what the rows of a version were when they were first read, which is this if they never were."""
+        known = 'SELECT "rows" FROM readings WHERE "table" = ? AND version = ?'
+        with self._transaction(write=True) as connection:
+            found = connection.execute(known, (table, version)).fetchone()
+            if found is None:
+                connection.execute("INSERT INTO readings VALUES (?, ?, ?)", (table, version, rows))
+            return rows if found is None else str(found[0])
+
     def refresh(self, table: str, fingerprint: str) -> int:
         """Return the number of a new version: earlier releases are not reused but stay charged."""
         with self._transaction(write=True) as connection:
@@ -405,7 +439,7 @@ class Ledger:
                 release = _release(tuple(columns))
             except ValueError:
                 raise damaged(name, f"the cost of release {last_id} can't be read") from None
-            charges.append(_charge(release))
+            charges.append(release.charge)
             kinds.add((release.population, release.kind))
         try:
             self._view = self._view.charged(charges, analyst="").stored(kinds, last_id, last_hash)
@@ -428,14 +462,10 @@ def _select(connection: Connection, where: str, *parameters: str | int) -> list[
     return [_release(row) for row in connection.execute(f"SELECT {COLUMNS} FROM releases {where}", parameters)]
 
 
-def _charge(draft: Draft) -> Charge:
-    return Charge(draft.population, draft.table, draft.cost, draft.analyst)
-
-
 def _paying(drafts: Sequence[Draft]) -> list[tuple[str, str]]:
     """Return the populations and accounts that the drafts charge."""
     charged = [draft for draft in drafts if draft.cost.highest]
-    names = dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst))
+    names = dict.fromkeys(payer for draft in charged for payer in payers(draft.analyst)) or ("",)
     return [(population, payer) for population in {draft.population for draft in charged} for payer in names]
 
 
@@ -450,16 +480,6 @@ def _stored(drafts: Sequence[Draft], rows: Iterable[Row]) -> dict[str, Release]:
     releases = {release.key: release for release in map(_release, rows)}
     bodies = {draft.key: draft.body for draft in drafts}
     return {key: replace(release, replayed=release.body != bodies[key]) for key, release in releases.items()}
-
-
-def _moved(moves: Iterable[tuple[str, str, str]]) -> dict[str, Fraction]:
-    """Return by how much the moves of shares, from whom to whom, have changed each account."""
-    found: dict[str, Fraction] = {}
-    for source, target, text in moves:
-        share = Fraction(text)
-        found[source] = found.get(source, Fraction(0)) - share
-        found[target] = found.get(target, Fraction(0)) + share
-    return found
 
 
 def _version(connection: Connection, table: str) -> int:

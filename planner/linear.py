@@ -33,11 +33,14 @@ MAX_BITS = 58
 PRECISION_BITS = 22
 """Each functional's coefficient in the release has at least about this many significant bits."""
 
-MAX_FITTED = 96
-"""Up to so many functionals the strategy is optimised; beyond, each is measured on its own."""
+MAX_JOINT = 2**14
+"""Up to so many functionals, overlapping grouping sets are one problem; beyond, they are cut into a few."""
 
-MAX_JOINT = 1024
-"""Up to so many functionals, overlapping grouping sets are measured together; beyond, each set on its own."""
+MAX_ENTRIES = 2**24
+"""Most coefficients of the functionals of a problem, and most of what records can add to them."""
+
+MAX_WORK = 2**32
+"""Most operations of a step that fits a strategy, a third of a second; grouping sets beyond are cut as well."""
 
 MAX_MEASURES = 12
 
@@ -83,6 +86,11 @@ class Question:
     @cached_property
     def points(self) -> tuple[Floats, Integers, Ints]:
         """Return what one record can add: V (F, P) in units, phi (P, Q) doubled and the pattern of each point."""
+        if len(self.E) * self.E.shape[1] * ends(self.features) > 4 * MAX_ENTRIES:
+            raise TooLarge(
+                f"{len(self.E):,} different sums over {self.E.shape[1]:,} kinds of rows are too much for one SELECT",
+                hint="ask for fewer aggregates at a time, or for sums of fewer columns",
+            )
         lows, highs = _ranges_of(self.pattern, self.low, self.high, self.E.shape[1])
         phi, pattern = corners(self.features, lows, highs)
         V = np.einsum("fpq,pq->fp", self.E[:, pattern, :].astype(float), phi.astype(float)) / 2
@@ -126,18 +134,36 @@ def question(work: Workload, sets: Sequence[int]) -> Question:
     )
 
 
+def is_one_problem(work: Workload, sets: Sequence[int]) -> bool:
+    """Return whether grouping sets are small enough to be one question."""
+    placement = work.placement
+    if len(sets) == 1:
+        return True
+    total = sum(placement.group_counts[s] for s in sets) * len(work.functionals)
+    if total > MAX_JOINT:
+        return False
+    base = np.stack([f.coefficients for f in work.functionals])
+    _, first = _patterns(base, [placement.groups[s] for s in sets])
+    points = len(first) * ends(work.features)
+    return total * len(first) * base.shape[2] <= MAX_ENTRIES and total * points * min(total, points) <= MAX_WORK
+
+
 def row_count(table: Table) -> Question:
     """Return the question SELECT count(*) FROM table."""
-    one, none = np.zeros(1, dtype=np.int64), np.zeros((1, 0), dtype=np.int64)
+    one = np.zeros(1, dtype=np.int64)
+    return row_counts(Workspace(table, ()), one, one, groups=1)
+
+
+def row_counts(workspace: Workspace, cell: Ints, group: Ints, *, groups: int) -> Question:
+    """Return the question of how many rows each group has: those in its cells."""
+    pattern, none = np.zeros(len(cell), dtype=np.int64), np.zeros((len(cell), 0), dtype=np.int64)
     E = np.ones((1, 1, 1), dtype=np.int64).astype(object)
-    return Question(Workspace(table, ()), (), one, one, 1, one, none, none, E, np.ones(1), ("count",))
+    return Question(workspace, (), cell, group, groups, pattern, none, none, E, np.ones(1), ("count",))
 
 
 def _spread(base: Floats, placement: Placement, sets: Sequence[int], first: Ints) -> Floats:
     """Return the functionals of every group of every set, each on the patterns of its own places."""
     total = sum(placement.group_counts[s] for s in sets) * len(base)
-    if total > MAX_JOINT or total * base[0].size > 2**24:
-        raise TooLarge(f"{total:,} answers in overlapping groups", hint="ask for fewer grouping sets at a time")
     found = []
     for s in sets:
         member = placement.groups[s][first]
@@ -194,6 +220,12 @@ def integer_row(row: Floats, reach: Floats) -> tuple[Integers, float]:
     unit = 2.0 ** (math.floor(math.log2(most)) - 40 - math.ceil(math.log2(float(reach.max()) + 1)))
     exact = [[round(Fraction(float(value)) / Fraction(unit)) for value in values] for values in row]
     return np.array(exact, dtype=object).reshape(row.shape), unit
+
+
+def ends(features: Sequence[Feature]) -> int:
+    """Return how many corners a cell has: two for each column that is summed, three with its squares."""
+    columns = [column for column, _ in features]
+    return math.prod(1 + columns.count(column) for column in dict.fromkeys(columns))
 
 
 def corners(features: Sequence[Feature], low: Ints, high: Ints) -> tuple[Integers, Ints]:
@@ -260,12 +292,22 @@ def rounded_product(K: Integers, E: Integers) -> Floats:
 
 
 def exact_product(left: Integers, right: Integers) -> Integers:
-    """Return left @ right in integers: through float64 where every partial sum is exact, else Python ints."""
-    bound = _largest(left) * _largest(right) * max(left.shape[1], 1)
-    if bound < 2**53:
-        product: Integers = np.rint(left.astype(float) @ right.astype(float)).astype(np.int64)
-        return product.astype(object)
-    return np.asarray(left.astype(object) @ right.astype(object))
+    """Return left @ right in integers: through float64, in digits so short that every partial sum is exact."""
+    width = left.shape[1]
+    if _largest(left) * _largest(right) * max(width, 1) < 2**53:
+        found: Integers = np.rint(left.astype(float) @ right.astype(float)).astype(np.int64)
+        return found.astype(object)
+    bits = (52 - width.bit_length()) // 2
+    pairs = [(i + j, one @ other) for i, one in _digits(left, bits) for j, other in _digits(right, bits)]
+    return np.asarray(sum(np.rint(part).astype(np.int64).astype(object) << place for place, part in pairs))
+
+
+def _digits(array: Integers, bits: int) -> list[tuple[int, Floats]]:
+    """Return an array in digits below 2^bits in size, each with its place, as floats."""
+    found, signs, rest = [], np.sign(array), np.abs(array)
+    for place in range(0, _largest(array).bit_length(), bits):
+        found.append((place, (signs * (rest >> place & (2**bits - 1))).astype(float)))
+    return found
 
 
 def _largest(array: Integers) -> int:
@@ -275,15 +317,14 @@ def _largest(array: Integers) -> int:
 def cheapest(question: Question, variances: Floats, *, slack: float = 1.0) -> Measurement:
     """Return the measurement that tells every functional within its target variance, as cheaply as we can.
 
-    Each is measured on its own where there are many, or where targets differ so much that some would be lost.
+    Each is measured on its own where targets differ so much that some would be lost.
     """
     active = _active(question)
     V, _, _ = question.points
     V, targets = V[active] * question.units[active, None], variances[active] * slack
-    if len(active) <= MAX_FITTED:
-        found = _quantised(fit(V, targets).K * question.units[active], active, len(question.units))
-        if np.isfinite(known(question, [found]).variances).all():
-            return found
+    found = _quantised(fit(V, targets).K * question.units[active], active, len(question.units))
+    if np.isfinite(known(question, [found]).variances).all():
+        return found
     return _quantised(np.diag(question.units[active] / np.sqrt(targets)), active, len(question.units))
 
 
@@ -351,11 +392,18 @@ class Known:
     """What a stack of measurements of one question tells: estimates are L y, their covariance L L^T (noise 1)."""
 
     L: Floats  # (F, r), for y in units of the noise
-    covariance: Floats  # (F, F)
+    missing: NDArray[np.bool_]  # (F,): what is not determined
 
-    @property
+    @cached_property
     def variances(self) -> Floats:
-        return np.diag(self.covariance)
+        return np.where(self.missing, np.inf, np.square(self.L).sum(axis=1))
+
+    def covariances(self, width: int) -> Floats:
+        """Return the covariances of so many functionals in a row, then of the next ones: (F / width, width, width)."""
+        L = np.where(self.missing[:, None], 0.0, self.L).reshape(len(self.L) // width, width, self.L.shape[1])
+        found: Floats = np.einsum("gfr,ghr->gfh", L, L)
+        found[:, np.arange(width), np.arange(width)] = self.variances.reshape(-1, width)
+        return found
 
 
 def known(question: Question, measurements: Sequence[Measurement]) -> Known:
@@ -382,10 +430,7 @@ def known(question: Question, measurements: Sequence[Measurement]) -> Known:
     full = np.zeros((len(V), len(rows)))
     full[:, keep] = L
     full *= (question.units * scale)[:, None]
-    covariance = full @ full.T
-    covariance[missing, :] = covariance[:, missing] = 0.0
-    covariance[missing, missing] = np.inf
-    return Known(full, covariance)
+    return Known(full, missing)
 
 
 def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) -> Cost:

@@ -97,20 +97,24 @@ class MarginalTask:
         each = {A: helmert.cell_variance(sizes, known, A) for A in set(self.question.sets)}
         return np.array([[each[A]] for A in self.question.sets])
 
-    def answers(self, new: Sequence[Release] | None, s: int) -> tuple[Floats, Floats, Floats]:
-        """Return what is known of the groups of set s: estimates (G, 1), covariances (G, 1, 1), reach (G, 1).
+    def answers(self, new: Sequence[Release] | None, s: int) -> tuple[Floats, Floats]:
+        """Return what is known of the groups of set s: estimates (G, 1) and their variances (G, 1, 1).
 
         `new` are the releases of this statement; None stands for zeros, before anything is measured.
         """
         cells, A = self.question.cells[s], self.question.sets[s]
         ones = np.ones((len(cells), 1))
         if new is None:
-            return 0 * ones, 0 * ones[:, :, None], ones
+            return 0 * ones, 0 * ones[:, :, None]
         told = self._all_told(new)
         found, sizes = self._parts(told), self.question.workspace.shape
         variance = helmert.cell_variance(sizes, helmert.added(each.precisions for each in told), A)
         values = helmert.reconstructed(sizes, found, A).reshape(-1, 1)[cells]
-        return *rounded(values, variance * ones[:, :, None]), ones
+        return rounded(values, variance * ones[:, :, None])
+
+    def points(self, _: int) -> Floats:
+        """Return what one record adds to a count of any set, shape (1, 1, 1)."""
+        return np.ones((1, 1, 1))
 
     def _all_told(self, new: Sequence[Release]) -> list[Told]:
         table = self.question.workspace.table

@@ -2,12 +2,14 @@
 
 Three lines: the identity of the ledger, a number of releases that it must hold at least, and the hash of the last of
 them. A ledger that is missing, foreign, shorter, or that holds others in their place is an error and never a fresh
-budget. Each machine that uses a ledger has a marker of its own, which speaks of what that machine has seen.
+budget, and so is a marker that is not exactly these lines. Each machine that uses a ledger has a marker of its own,
+which speaks of what that machine has seen.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,29 +19,30 @@ from planner.errors import LedgerFailed
 from planner.files import publish
 from planner.stores import RESTORE
 
+WHOLE = re.compile(rb"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\n([0-9]{20})\n([0-9a-f]{64})\n")
+
 
 @dataclass(frozen=True)
 class Marker:
-    """The marker as it was read. Markers of earlier versions have no hash."""
+    """The marker as it was read."""
 
     path: Path
     identity: str
     acknowledged: int
-    hash: str | None
+    hash: str
 
     @classmethod
     def read(cls, path: Path) -> Marker | None:
         try:
-            identity, acknowledged, *rest = path.read_text("ascii").splitlines()
-            return cls(
-                path, str(uuid.UUID(identity)), int(acknowledged), bytes.fromhex(rest[0]).hex() if rest else None
-            )
+            found = WHOLE.fullmatch(_read(path))
         except FileNotFoundError:
             return None
-        except ValueError:
-            raise LedgerFailed(f"{path.name} is damaged: {RESTORE}") from None
         except OSError as error:
             raise LedgerFailed(f"{path.name} can't be read: {error.strerror or error}") from error
+        if found is None:
+            raise LedgerFailed(f"{path.name} is damaged: {RESTORE}")
+        identity, acknowledged, row_hash = (part.decode() for part in found.groups())
+        return cls(path, identity, int(acknowledged), row_hash)
 
     @classmethod
     def write(cls, path: Path, identity: str, first: str) -> Marker:
@@ -65,7 +68,15 @@ class Marker:
         """
         with suppress(OSError), self.path.open("r+b", buffering=0) as file:
             file.seek(len(self.identity) + 1)
-            file.write(_numbers(number, row_hash))  # one write of less than a sector: never seen by halves
+            file.write(_numbers(number, row_hash))  # one write of less than a sector
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file that others may be writing to: the same twice, so not half one and half the next."""
+    content = path.read_bytes()
+    while content != (again := path.read_bytes()):
+        content = again
+    return content
 
 
 def _numbers(number: int, row_hash: str) -> bytes:

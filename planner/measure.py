@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import Any
 
@@ -139,6 +140,7 @@ class Meter:
         self._cache: OrderedDict[int, Tally] = OrderedDict()
         self._lock = threading.Lock()
         self._version = 0
+        self._rows: tuple[int, str] | None = None  # of which version the rows are known, and which they are
         self._exact = Exact(self._vector, self._scanned)
 
     def version(self) -> int:
@@ -146,11 +148,31 @@ class Meter:
         name, now = self.table.name, self._source.fingerprint()
         recorded = now and (self._ledger.fingerprint(name) or self._ledger.claim(name, now))
         if recorded != now:
-            raise SourceFailed(
-                f"the source of table {self.table.name} changed since it was first read",
-                hint="run `noisegate refresh`: earlier answers stop being reused, and stay charged",
-            )
+            raise self._changed()
         return self._ledger.version(self.table.name)
+
+    def _changed(self) -> SourceFailed:
+        return SourceFailed(
+            f"the source of table {self.table.name} changed since it was first read",
+            hint="run `noisegate refresh`: earlier answers stop being reused, and stay charged",
+        )
+
+    @contextmanager
+    def _reading(self) -> Iterator[int]:
+        """Hold the rows, and give their version; refuse if they are not those that were first read in it.
+
+        Guarantee: whatever gates read in one version, they read the same rows. A fingerprint may be late to tell that
+        these changed; the reading itself is not.
+        """
+        before, version = self._source.fingerprint(), self.version()
+        with self._source.reading() as rows:
+            yield version
+        if self._source.fingerprint() != before:
+            raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
+        if self._rows != (version, rows):
+            if self._ledger.first_read(self.table.name, version, rows) != rows:
+                raise self._changed()
+            self._rows = version, rows
 
     def refresh(self) -> int:
         """Start a new version of the data."""
@@ -218,9 +240,8 @@ class Meter:
         self, workspace: Workspace, *, cell: Ints, group: Ints, groups: int, scale: int, bits: int
     ) -> list[list[int]]:
         """Return scale * (number of units) + round(N(0, 4^bits)) for each group; shape (groups, 1)."""
-        before = self._source.fingerprint()
-        counts = self._source.units(workspace, cell=cell, group=group, groups=groups)
-        self._unchanged(before)
+        with self._reading():
+            counts = self._source.units(workspace, cell=cell, group=group, groups=groups)
         return self._noisy(counts, scale=scale, bits=bits)
 
     def quantiles(
@@ -267,34 +288,29 @@ class Meter:
 
     def _vector(self, workspace: Workspace, features: Sequence[Feature]) -> Integers:
         """Return x on the cells of a workspace, shape (cells, 1 + features); from the cache if it can be."""
-        before, version = self._source.fingerprint(), self.version()
+        version = self.version()
         with self._lock:
             if version != self._version:
                 self._cache.clear()
                 self._version = version
             tally = next((t for t in reversed(self._cache.values()) if _serves(t, workspace, features)), None)
         if tally is None:
-            tally = self._source.tally(workspace.axes, features)
-            self._unchanged(before)
-            self._keep(tally)
+            with self._reading() as version:
+                tally = self._source.tally(workspace.axes, features)
+            self._keep(tally, version)
         return _rolled_up(tally, workspace, features)
 
     def _scanned(
         self, axes: Sequence[Axis], features: Sequence[Feature], cut: Cut | None, wanted: Sequence[Ints]
     ) -> Tally:
         """Return a tally of rows in the wanted atoms; it is not kept."""
-        before = self._source.fingerprint()
-        self.version()  # refuses if the source changed without a refresh
-        tally = self._source.tally(axes, features, cut, wanted)
-        self._unchanged(before)
-        return tally
+        with self._reading():
+            return self._source.tally(axes, features, cut, wanted)
 
-    def _unchanged(self, before: str | None) -> None:
-        if self._source.fingerprint() != before:
-            raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
-
-    def _keep(self, tally: Tally) -> None:
+    def _keep(self, tally: Tally, version: int) -> None:
         with self._lock:
+            if version != self._version:  # refreshed meanwhile, and another thread has seen it
+                return
             self._cache[id(tally)] = tally
             while sum(t.codes.size + t.sums.size for t in self._cache.values()) > CACHE_ENTRIES:
                 self._cache.popitem(last=False)

@@ -66,15 +66,23 @@ class Aggregate:
     interval: bool = False
     span: tuple[int, int] | None = None
 
-    @property
+    @cached_property
     def key(self) -> tuple[object, ...]:
         texts = [node.sql("duckdb") if node is not None else None for node in (self.argument, self.condition)]
         return (self.kind, *texts, self.p, self.continuous, self.sample)
 
 
+Combination = Mapping[int, float]
+"""Counts and sums, by their numbers, each times a coefficient."""
+
+
 @dataclass(frozen=True)
 class Measured:
-    """A flat aggregate query over one protected table joined with public ones."""
+    """A flat aggregate query over one protected table joined with public ones.
+
+    The noisy relation also has the correlation of each of the `pairs` of aggregates, and the interval of each of the
+    `ratios` of two combinations.
+    """
 
     name: str
     table: Table
@@ -83,6 +91,8 @@ class Measured:
     keys: tuple[exp.Expr, ...]
     sets: tuple[tuple[int, ...], ...]
     aggregates: tuple[Aggregate, ...]
+    pairs: tuple[tuple[int, int], ...] = ()
+    ratios: tuple[tuple[Combination, Combination], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,14 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.symmetry import Asked, Given, Key, Orbits, Piece, Symmetric, orbits, symmetric
-from planner.chart import MAX_POINTS, Chart, Evidence, merged_atoms
+from planner.atlas import Axes
+from planner.cellwise import lowest
+from planner.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
+from planner.costs import Cost, rho_of
 from planner.grouping import Linear
 from planner.linear import Question
 from planner.policy import Table
-from planner.recall import Axes, Found, History, finest_axes, is_single
+from planner.recall import Found, History
 from planner.symmetric import is_small
 from planner.workload import Floats
 from planner.workspace import Feature, Workspace
@@ -33,6 +36,9 @@ MAX_WORK = 2**33
 
 MAX_KNOWN = 2048
 """Most points on which earlier releases are added up."""
+
+LEAST_LIMIT = 1e-6
+"""The least that a cell may pay, in relation to the most."""
 
 MAX_ENTRIES = 2**23
 """Largest array of rows on points."""
@@ -76,6 +82,40 @@ class Meeting:
         axes = [merged_atoms(self.axes[name], cut[len(self.ends) + columns.index(name)]) for name in kept]
         features = tuple(self.ends[i] for i in piece.axes if i < len(self.ends))
         return Chart(Workspace(self.table, tuple(axes)), features), piece.rows.reshape(len(piece.rows), -1)
+
+    def limits(self, costs: Sequence[Cost]) -> Floats | None:
+        """Return how much information on each cell of the orbits may cost it; None if that is too large.
+
+        A cell that may pay nothing has a limit all the same, so small that hardly anything is sought there.
+        """
+        domains = {name: self.table.columns[name].domain for name, _ in self.ends}
+        keys = [f"{name}#{domain.fingerprint}/ends" for name, _ in self.ends if (domain := domains[name])]
+        atoms = [np.arange(2)] * len(keys) + [self.axes[column].atoms for column in sorted(self.axes)]
+        keys += [self.axes[column].key for column in sorted(self.axes)]
+        labels = [labels[each] for labels, each in zip(self.orbits.labels, atoms, strict=True)]
+        found = lowest(costs, list(zip(keys, labels, strict=True)))
+        if found is None or found.max() <= 0:
+            return None
+        unit = 2 * float(rho_of(1)) / self.table.max_rows_per_unit**2
+        return np.asarray(unit * np.maximum(found, LEAST_LIMIT * found.max()).ravel())
+
+    def told_by(self, releases: Sequence[Evidence]) -> list[Given] | None:
+        """Return what releases tell that are to be made; None if there is no room for it."""
+        given = []
+        for each in releases:
+            placed = _on_axes(each, each.rows, self.axes, self.ends) if self._has_room(each) else None
+            if placed is None or placed[1][0].size > MAX_KNOWN:
+                return None
+            B = placed[1].reshape(len(placed[1]), -1) * np.repeat(each.weight, len(each.rows))[:, None]
+            given.append(Given(placed[0], B.T @ B))
+        return given
+
+    def _has_room(self, one: Evidence) -> bool:
+        """Return whether the axes are as fine as what is released."""
+        features = {feature for feature in one.features if not is_single(self.axes.get(feature[0]))}
+        return features <= set(self.ends) and all(
+            is_finer(self.axes.get(axis.column), axis) for axis in one.workspace.axes
+        )
 
     def telling(self, key: Key) -> list[int]:
         """Return which of the questions have rows in a block."""

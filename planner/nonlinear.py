@@ -12,7 +12,7 @@ import numpy as np
 from sqlglot import exp
 
 from mechanisms import accounting, selection
-from planner.costs import Cost, simplified, to_units
+from planner.costs import Cost, constant, simplified, to_units
 from planner.errors import BadValue, TooLarge, Unsupported
 from planner.linear import MAX_BITS, MOST_UNITS, PRECISION_BITS
 from planner.measured import BASE, Aggregate
@@ -91,7 +91,7 @@ def _labels(placement: Placement, placer: Placer) -> tuple[Ints, str, int]:
     bench.run(f"CREATE TEMP TABLE {relation}_v AS SELECT {rank} AS i, v0 AS v FROM ({distinct})")
     ranked = f"SELECT CASE WHEN v0 IS NULL THEN -1 ELSE {rank} END AS l FROM {relation} ORDER BY rowid"
     found = bench.arrays(ranked)["l"]
-    size = bench.run(f"SELECT count(*) FROM {relation}_v").fetchall()[0][0]
+    [(size,)] = bench.rows(f"SELECT count(*) FROM {relation}_v")
     return np.asarray(found, dtype=np.int64), f"{relation}_v", int(size)
 
 
@@ -116,14 +116,43 @@ class Noise:
         return Fraction(self.scale**2 * sensitivity_squared, 2 * 4**self.bits)
 
 
-def distinct_cost(question: Labelled, noise: Noise) -> Cost:
-    """Return the cost of a noisy number of different values on each cell that can change it.
+def distinct_reach(question: Labelled) -> int:
+    """Return the most that a unit of at most k rows changes the numbers of all groups, in squares.
 
-    A unit of k rows changes the numbers of its groups by m_1 + m_2 + … = k in all (squares: at most k^2);
-    a number of units by at most 1 in at most k groups (squares: at most k).
+    A row adds at most 1 to the number of one group, and no number is larger than the labels of its group, 1 if units
+    are counted: with m_g of its rows in group g the squares are at most the sum of min(m_g, L_g)^2. That is convex in
+    m, so it is largest where the group with the most labels is filled first, then the next. For units it is
+    min(k, groups).
     """
-    rows = question.workspace.table.max_rows_per_unit
-    return _flat(question, noise.rho(rows if question.units else rows * rows))
+    rows, squares = question.workspace.table.max_rows_per_unit, 0
+    for labels in _labels_of_groups(question):
+        taken = min(rows, labels)
+        squares, rows = squares + taken * taken, rows - taken
+    return squares
+
+
+def _labels_of_groups(question: Labelled) -> list[int]:
+    """Return how many labels count in each group, the most first; a unit counts once, whatever its label."""
+    counts = question.label >= 0
+    label = np.zeros_like(question.label) if question.units else question.label
+    pairs = np.unique(question.group[counts] * max(question.size, 1) + label[counts])
+    _, labels = np.unique(pairs // max(question.size, 1), return_counts=True)
+    return sorted(labels.tolist(), reverse=True)
+
+
+def distinct_cost(question: Labelled, noise: Noise) -> Cost:
+    """Return the cost of a noisy number of different values, or of units, on every cell.
+
+    A unit pays the mean of the costs of its k rows; let rows that it lacks be copies of one that it has. So a cost C
+    is enough if for all k cells the sum of their C is at least k rho S, where rho is what a change of 1 costs and S
+    what `distinct_reach` would be for as many rows as are in cells that count. There are two ways to see to that:
+    - rho times the reach in all cells: then the mean is that, whichever cells they are, and no S is larger;
+    - k rho min(k, L) in the cells that count, for the most labels L of a group. For m rows there, S <= m min(k, L).
+    The first is never the dearer one. If they are equally dear, the second leaves out the cells that do not count.
+    """
+    rows, reach = question.workspace.table.max_rows_per_unit, distinct_reach(question)
+    most = max(_labels_of_groups(question), default=0)
+    return _booked(question, noise.rho(reach), everywhere=reach < rows * min(rows, most))
 
 
 @dataclass(frozen=True)
@@ -187,14 +216,16 @@ def _level(question: Labelled) -> Fraction:
 
 def quantile_cost(question: Labelled, draws: Draws) -> Cost:
     """Return the cost of the draws on each cell that can change them."""
-    return _flat(question, draws.rho)
+    return _booked(question, draws.rho, everywhere=False)
 
 
-def _flat(question: Labelled, rho: Fraction) -> Cost:
-    """Return a cost of rho on the cells whose rows count in some group, nothing elsewhere."""
+def _booked(question: Labelled, rho: Fraction, *, everywhere: bool) -> Cost:
+    """Return a cost of rho on all cells, or on those whose rows count in some group and nothing elsewhere."""
     axes, units = question.workspace.axes, to_units(rho)
     if units > MOST_UNITS:
         raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
+    if everywhere:
+        return constant(units)
     values = np.zeros(question.workspace.cells, dtype=np.int64)
     values[question.cell[question.label >= 0]] = units
     keys, partitions = tuple(axis.key for axis in axes), tuple(axis.atoms for axis in axes)

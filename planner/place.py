@@ -135,10 +135,8 @@ class Placer:
         measured, relation = self.measured, f"{self.measured.name}_t{self.count}"
         self.count += 1
         query = exp.select(exp.column("__cell", table=BASE)).from_(self._cells(workspace, relation))
-        for i, key in enumerate(measured.keys):
-            query = query.select(exp.alias_(exp.Paren(this=key.copy()), f"k{i}"))
-        for i, node in enumerate(asked):
-            query = query.select(exp.alias_(exp.Paren(this=node.copy()), f"v{i}"))
+        named = [*((f"k{i}", key) for i, key in enumerate(measured.keys)), *((f"v{i}", v) for i, v in enumerate(asked))]
+        query = query.select(*(exp.alias_(exp.Paren(this=node.copy()), name) for name, node in named), copy=False)
         for join in measured.joins:
             query.append("joins", join.copy())
         if measured.where:

@@ -20,7 +20,7 @@ from planner.measure import Meter
 from planner.measured import Compiled, Measured
 from planner.nonlinear import Labelled, Noise
 from planner.place import Placement, Placer
-from planner.recall import History, Recall, small
+from planner.recall import History, Recall, recallable, small
 from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
 from planner.symmetric import MarginalQuestion, symmetric
@@ -31,6 +31,12 @@ LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
 
 LEAST_SAVING = 0.02
 """A join that saves all cells together less than this is not taken if it is the dearer way, either."""
+
+LEAST_GAIN = 0.01
+"""What charges the dearest cell least is taken if that will then have paid less in all by more than this part.
+
+So after a SELECT the budget stands at most 1 % higher than after a round of it. For less, what is known is used.
+"""
 
 MOST_BURDEN = 1.25
 """A join that charges some cell more than this times what measuring afresh charges the dearest is not taken."""
@@ -71,12 +77,12 @@ class Prepared:
     linear: tuple[tuple[Question, tuple[int, ...]], ...]  # with the grouping sets of each
     recipes: tuple[Recipe, ...]
     labelled: tuple[tuple[int, int, Labelled], ...]  # with the numbers of the aggregate and of the set
-    marginals: MarginalQuestion | None = None  # in place of `linear`
+    marginals: MarginalQuestion | None = None  # in place of `linear`, or beside it: what costs less is taken
     whole: MarginalQuestion | None = None  # the same question however small it is, if it is one about whole marginals
 
     @property
     def tasks(self) -> int:
-        return len(self.linear) + len(self.labelled) + (self.marginals is not None)
+        return (len(self.linear) if self.marginals is None else 1) + len(self.labelled)
 
 
 def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
@@ -87,20 +93,29 @@ def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
     others = [(i, a) for i, a in numbered if a.kind not in LINEAR_KINDS]
     labelled = [(i, s, found) for i, a in others for s, found in enumerate(nonlinear.labelled(a, placer))]
     whole = symmetric(work)
-    marginals = None if small(sum(work.placement.group_counts), work.placement.workspace.cells) else whole
-    questions = _questions(work, len(measured.sets)) if marginals is None else ()
+    answers, cells = sum(work.placement.group_counts), work.placement.workspace.cells
+    marginals = None if small(answers, cells) else whole
+    questions = _questions(work, len(measured.sets)) if marginals is None or recallable(answers, cells) else ()
     return Prepared(measured, work.placement, questions, work.recipes, tuple(labelled), marginals, whole)
 
 
 def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ...]], ...]:
-    """Return the linear questions: all grouping sets as one problem, or one each when that would be too large."""
-    every = tuple(range(sets))
+    """Return the linear questions: all grouping sets as one problem, or as a few when that would be too large.
+
+    Sets with more groups come first: what they tell about the others is known when those are planned.
+    """
     if not work.functionals:
         return ()
-    try:
-        return ((linear.question(work, every), every),)
-    except TooLarge:
-        return tuple((linear.question(work, (s,)), (s,)) for s in every)
+    if linear.is_one_problem(work, range(sets)):
+        return ((linear.question(work, range(sets)), tuple(range(sets))),)
+    packs: list[tuple[int, ...]] = []
+    for s in sorted(range(sets), key=lambda s: -work.placement.group_counts[s]):
+        wider = next((i for i, pack in enumerate(packs) if linear.is_one_problem(work, (*pack, s))), None)
+        if wider is None:
+            packs.append((s,))
+        else:
+            packs[wider] = (*packs[wider], s)
+    return tuple((linear.question(work, pack), pack) for pack in packs)
 
 
 class Planner:
@@ -118,9 +133,9 @@ class Planner:
         return Plan(compiled, tuple(self._part(part) for part in prepared))
 
     def _part(self, part: Prepared) -> Part:
-        tasks: list[Task] = [self._linear(part, question, sets) for question, sets in part.linear]
-        if part.marginals is not None:
-            tasks.append(self._marginal(part, part.marginals))
+        tasks: list[Task] = [self._counted(part, part.marginals)] if part.marginals is not None else []
+        if part.marginals is None:
+            tasks += [self._linear(part, question, sets) for question, sets in part.linear]
         for number, set_, question in part.labelled:
             make = self._distinct if question.aggregate.kind == "distinct" else self._quantile
             tasks.append(make(part.measured, question, number, set_))
@@ -163,6 +178,13 @@ class Planner:
     # Accuracy.
 
     def _linear(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
+        found = self._recalled(part, question, sets)
+        if self._needs(found.cost) is not None:
+            self._pending.setdefault(found.table, []).append(found.evidence)
+        return found
+
+    def _recalled(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
+        """Return the task of a question, with what is known and what the statement releases before it."""
         table, version = part.measured.table.name, self.version(part.measured.table.name)
         before = self.histories[table].recall(question, version=version, as_of=self.settings.as_of)
         recall = before.with_evidence(self._pending.get(table, [])) if before is not None else None
@@ -184,10 +206,18 @@ class Planner:
             None,
             "free",
         )
-        found = self._topped_up(known, part.measured.table.max_rows_per_unit)
-        if self._needs(found.cost) is not None:
-            self._pending.setdefault(table, []).append(found.evidence)
-        return found
+        return self._topped_up(known, part.measured.table.max_rows_per_unit)
+
+    def _counted(self, part: Prepared, question: MarginalQuestion) -> Task:
+        """Return the task for counts of whole marginals: part by part, or with all that is known if that costs less."""
+        found, table = self._marginal(part, question), part.measured.table.name
+        history, version = self.histories[table], self.version(table)
+        if found.cost is None or len(part.linear) != 1 or history.is_symmetric(version):
+            return found
+        other = self._recalled(part, *part.linear[0])
+        if other.recall is None or (other.cost is not None and other.cost.highest >= found.cost.highest):
+            return found
+        return self._linear(part, *part.linear[0])
 
     def _marginal(self, part: Prepared, question: MarginalQuestion) -> MarginalTask:
         table, version = part.measured.table.name, self.version(part.measured.table.name)
@@ -211,7 +241,7 @@ class Planner:
         cost = linear.cost(question, measurement, rows_per_unit=rows_per_unit)
         ways = {"fresh": float(rho_of(cost.highest))}
         direct = replace(known, measurement=measurement, cost=cost, path="direct", fresh=measurement, looked_at=ways)
-        if known.recall is None or not len(known.recall.known.rows):
+        if known.recall is None or known.recall.is_apart:
             return direct
         return self._joined(direct, known.recall, targets, rows_per_unit)
 
@@ -219,23 +249,40 @@ class Planner:
         """Return the task that releases only what is missing.
 
         It charges all cells together the least, and over a stream of questions the dearest cell pays less for it.
-        Where it would charge one cell much more than measuring afresh does, it is not taken.
+        Where it would charge one cell much more than measuring afresh does, it is not taken. Nor where the dearest cell
+        will have paid less in all if it pays least now, as a round would have it.
         """
         limit = MOST_BURDEN * direct.looked_at["fresh"] if self.rho is None else float(self.rho)
-        now, wanted = recall.known.variances(recall.W), np.tile(targets, direct.question.groups)
+        joined, found = self._completed(direct, recall, targets, rows_per_unit, "join"), direct
+        if joined is not None:
+            ways = joined.looked_at
+            worth = joined.share > LEAST_SAVING or ways["join"] < ways["fresh"]
+            found = joined if worth and ways["join"] <= limit else replace(direct, looked_at=ways)
+        even = self._completed(found, recall, targets, rows_per_unit, "even")
+        if even is None or recall.dearest(even.evidence) >= recall.dearest(found.evidence) * (1 - LEAST_GAIN):
+            return found
+        return even if even.looked_at["even"] <= limit else found
+
+    def _completed(
+        self, found: LinearTask, recall: Recall, targets: Floats, rows_per_unit: int, way: str
+    ) -> LinearTask | None:
+        """Return the task that releases what is missing, by one way to spread it; None if that does not work out."""
+        now, wanted = recall.known.variances(recall.W), np.tile(targets, found.question.groups)
         for slack in (1 - 1e-6, 1 - 1e-3):
             aims = np.where(now <= wanted * (1 + 1e-9), np.maximum(now, wanted), wanted * slack)
             try:
-                made, measurement = recall.chart.released(recall.missing(aims))
+                rows = recall.missing(aims) if way == "join" else recall.evenly(aims)
+                if rows is None:
+                    return None
+                made, measurement = recall.chart.released(rows)
                 cost = linear.cost(made, measurement, rows_per_unit=rows_per_unit)
             except (ValueError, TooLarge):  # far beyond what floating point can tell apart
-                return direct
-            ways = {**direct.looked_at, "join": float(rho_of(cost.highest))}
-            joined = replace(direct, made=made, measurement=measurement, cost=cost, path="join", looked_at=ways)
-            if _met(joined, targets):
-                worth = joined.share > LEAST_SAVING or ways["join"] < ways["fresh"]
-                return joined if worth and ways["join"] <= limit else replace(direct, looked_at=ways)
-        return direct
+                return None
+            ways = {**found.looked_at, way: float(rho_of(cost.highest))}
+            made_so = replace(found, made=made, measurement=measurement, cost=cost, path="join", looked_at=ways)
+            if _met(made_so, targets):
+                return made_so
+        return None
 
     def version(self, table: str) -> int:
         """Return the version of the data that answers are about: today's, or that of `as_of`."""
@@ -254,11 +301,11 @@ class Planner:
     def _distinct(self, measured: Measured, question: Labelled, number: int, set_: int) -> DistinctTask:
         table = measured.table.name
         history = self._history(question.digest, table)
-        rows = measured.table.max_rows_per_unit
         if self.rho is None:
             noise = Noise.of((self.error(table) / self.settings.z) ** 2)
         else:
-            noise = Noise.of(float((rows if question.units else rows * rows) / (2 * self.rho)) * (1 + 1e-5))
+            reach = max(nonlinear.distinct_reach(question), 1)
+            noise = Noise.of(float(reach / (2 * self.rho)) * (1 + 1e-5))
         variance = 1 / sum((1 / bodies.noise(release).variance for release in history), 0.0) if history else np.inf
         free = variance <= noise.variance * (1 + 1e-9) or not question.size
         cost = None if free else nonlinear.distinct_cost(question, noise)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -141,8 +142,10 @@ def opened(file: Path) -> Section:
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise refusal(file, [Mistake(line, "", "is not UTF-8 text")]) from None
+    except tomllib.TOMLDecodeError as error:
+        raise refusal(file, [_syntax_mistake("is not TOML", str(error), text)]) from None
     except ValueError as error:
-        raise refusal(file, [_syntax_mistake(str(error), text)]) from None
+        raise refusal(file, [_syntax_mistake("can't be read", str(error), text)]) from None
 
 
 def refusal(file: Path, mistakes: Iterable[Mistake]) -> PolicyRefusal:
@@ -151,13 +154,13 @@ def refusal(file: Path, mistakes: Iterable[Mistake]) -> PolicyRefusal:
     return PolicyRefusal("\n".join(mistake.render(str(file)) for mistake in ordered), mistakes=ordered)
 
 
-def _syntax_mistake(error: str, text: str) -> Mistake:
-    """Return tomllib's complaint with the line that it names at its end."""
+def _syntax_mistake(what: str, error: str, text: str) -> Mistake:
+    """Return a complaint about the text with the line that it names at its end."""
     reason, _, place = error.partition(" (at ")
     line = re.match(r"line ([0-9]+)", place)
     at_end = place.startswith("end of document")
     number = int(line[1]) if line else len(text.splitlines()) or 1 if at_end else None
-    return Mistake(number, "", f"is not TOML: {reason[:1].lower()}{reason[1:]}")
+    return Mistake(number, "", f"{what}: {reason[:1].lower()}{reason[1:]}")
 
 
 def _read_policy(root: Section, path: Path) -> Policy | None:
@@ -289,6 +292,8 @@ def _read_views(section: Section, tables: dict[str, Table]) -> dict[str, str]:
 def _check_name(section: Section, what: str, name: str) -> None:
     if name == "noisegate":
         section.wrong(f"the name noisegate is reserved, choose another for this {what}")
+    elif name.startswith("pg_"):
+        section.wrong(f"names that begin with pg_ are PostgreSQL's own, choose another for this {what}")
     elif not re.fullmatch(r"[a-z_][a-z0-9_]*", name):
         section.wrong(f"the name of a {what} must be lower-case letters, digits and underscores")
 

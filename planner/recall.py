@@ -6,31 +6,37 @@ released, never what the releases told.
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
+from mechanisms.even import even_join
 from mechanisms.join import join_to_targets, prices
 from mechanisms.known import Known, nothing_known
 from planner import symmetric
+from planner.atlas import Axes, Choice, chosen
 from planner.chart import (
     MAX_POINTS,
     Chart,
     Evidence,
     Fold,
     Forms,
+    chart_size,
+    coarsened,
     covered,
     evidence,
+    finest_axes,
     fold,
     is_finer,
-    refined,
     shareable,
 )
+from planner.kept import Kept, array_bytes
 from planner.ledger import Ledger
 from planner.linear import Question
 from planner.policy import Table
@@ -39,22 +45,23 @@ from planner.symmetric import Told
 from planner.workload import Floats
 from planner.workspace import Axis, Feature, Workspace
 
-MAX_ASKED = 384
+MAX_ASKED = 512
 """Largest number of answers that is planned against the history; beyond, a query is measured on its own."""
 
-KEPT_FOLDS = 32
-"""For how many choices of columns it is remembered how releases are summed onto them."""
+SMALL = 384
+"""Up to so many counts of whole marginals are always planned against the whole history."""
 
-KEPT_BASES = 8
-"""How many different choices of columns keep what is known on them."""
+MAX_EVEN = 512
+"""Largest chart, and most answers, for which it is worked out what charges the dearest cell least."""
 
-KEPT_RECALLS = 3
-"""For how many charts all that is known is kept, until something is released."""
+KEPT_BYTES = 128 * 2**20
+"""About how many bytes what is known may take, on all charts of all tables of a gate, while it is kept."""
+
+WAY = 200
+"""About how many bytes it takes to note in which way something is brought."""
 
 BATCH = 256
 """Rows of releases that are added to what is known at a time."""
-
-Axes = Mapping[str, Axis]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +97,36 @@ class Recall:
 
         Cells that have paid most are spared: the guarantee is the dearest cell's.
         """
-        rows = join_to_targets(self.known, self.W, targets, weights=prices(self.known.profile)).rows
-        # Nothing else is missing than what was asked: what leaves the span of both by rounding would open directions
-        # that are hardly known at all.
+        return self._asked(join_to_targets(self.known, self.W, targets, weights=prices(self.known.profile)).rows)
+
+    @property
+    def is_apart(self) -> bool:
+        """Return whether nothing that is known has to do with what is asked; of few answers, whether nothing is known.
+
+        A few are joined with anything: that may charge all cells together less. For many that would take long.
+        """
+        known = self.known
+        if not known.rank or len(self.W) <= SMALL:
+            return not known.rank
+        return known.basis is not None and not (known.basis @ self.W.T).any()
+
+    def evenly(self, targets: Floats) -> Floats | None:
+        """Return the same so that the dearest cell pays least, as in a round; None if that is too large a problem."""
+        if max(self.chart.size, len(self.W)) > MAX_EVEN:
+            return None
+        return self._asked(even_join(self.known, self.W, targets).rows)
+
+    def _asked(self, rows: Floats) -> Floats:
+        """Return rows without what leaves the span of what is known and asked by rounding.
+
+        That would open directions that are hardly known at all.
+        """
         basis = self.known.with_rows(self.W, np.zeros(len(self.W))).basis
         return rows if basis is None else rows @ basis.T @ basis
+
+    def dearest(self, new: Evidence) -> float:
+        """Return what the dearest cell will have paid for all that is known here, once more is released."""
+        return float((self.known.profile + np.square(self.rows(new)).sum(axis=0)).max())
 
 
 Recalls = OrderedDict[tuple[object, ...], Recall]
@@ -109,6 +141,7 @@ class Found:
     axes: Axes = field(default_factory=dict)
     features: frozenset[Feature] = frozenset()
     marginals: Mapping[object, tuple[Told, ...]] = field(default_factory=dict)  # brought to any chart, however coarse
+    rounds: frozenset[str] = frozenset()  # digests of the questions of rounds that something was released for
 
     @cached_property
     def told(self) -> tuple[Told, ...]:
@@ -131,7 +164,8 @@ class Found:
         marginals = dict(self.marginals)
         for found in told:
             marginals[_parts(found)] = (*marginals.get(_parts(found), ()), found)
-        return Found(pools, finest_axes(forms, self.axes), features, marginals)
+        rounds = self.rounds.union(*(found.also for found in more))
+        return Found(pools, finest_axes(forms, self.axes), features, marginals, rounds)
 
     def until(self, last: int) -> Found:
         """Return what was released up to a release."""
@@ -180,6 +214,15 @@ class _Brought:
 
 
 @dataclass(frozen=True, eq=False)
+class _Ways:
+    """In which way each of the pools that were seen is brought onto some axes, and the axes that these need."""
+
+    seen: int = 0
+    ways: Mapping[Key, Fold | None] = field(default_factory=dict)
+    axes: Axes = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
 class _Base:
     """What is known on a chart that is fine enough for the releases with these numbers."""
 
@@ -191,14 +234,13 @@ class _Base:
 class History:
     """Everything linear that was released about one table. Threads may share it."""
 
-    def __init__(self, table: Table, ledger: Ledger) -> None:
+    def __init__(self, table: Table, ledger: Ledger, kept: Kept[Any] | None = None) -> None:
+        """Read what a ledger has about a table, and keep what was worked out, with other histories or alone."""
         self._table, self._ledger = table, ledger
         self._found: dict[int, Found] = {}
         self._last = 0
         self._forms: Forms = {}
-        self._folds: OrderedDict[object, dict[Key, Fold | None]] = OrderedDict()
-        self._bases: OrderedDict[tuple[object, ...], _Base] = OrderedDict()
-        self._recalls: Recalls = OrderedDict()
+        self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
     def recall(
@@ -222,29 +264,54 @@ class History:
             found = found.until(as_of)
         if pending is not None:
             found = found.plus(*pending)
-        chosen = _chosen(question, found)
-        if chosen is None:
-            return None
         now = as_of is None and pending is None
-        kept = self._recalls if now else OrderedDict() if recalls is None else recalls
-        chart = _chart(self._table, *chosen)
-        brought = self._brought(found, *chosen)
-        # What was folded for some axes tells less than it could tell on others.
-        folded_on = () if brought.is_all else _written(chart.workspace.axes)
+        choice = self._chosen(question, found, version if now else None)
+        if choice is None:
+            return None
+        chart = _chart(self._table, *choice)
+        brought = self._brought(found, *choice, version=version if now else None)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
         where = self._table.name, version, _written(chart.workspace.axes), chart.features
-        key = (*where, brought.ids, tuple(each.ids for each in found.told))
-        with self._lock:
-            before = kept.get(key)
+        told = brought.ids, tuple(each.ids for each in found.told)
+        before = self._recalled(where, told) if now else None if recalls is None else recalls.get((*where, told))
         if before is not None:
             return replace(before, W=W)
+        # What was folded for some axes tells less than it could tell on others.
+        folded_on = () if brought.is_all else where[2]
         base = self._base(brought, chart.features, key=(version, folded_on) if now else None)
         recall = _with_marginals(Recall(chart, tuple(sorted(base.ids)), _carried(base, chart), W), found.told)
-        with self._lock:
-            kept[key] = recall
-            while now and len(kept) > KEPT_RECALLS:
-                kept.popitem(last=False)
+        if now:
+            nothing = replace(recall, W=np.zeros((0, chart.size)))
+            self._kept.put(("recall", *where), (told, nothing), array_bytes(recall.known))
+        elif recalls is not None:
+            recalls[*where, told] = recall
         return recall
+
+    def _recalled(self, where: tuple[object, ...], told: object) -> Recall | None:
+        """Return what was known on a chart the last time, if nothing else is told by now."""
+        kept: tuple[object, Recall] | None = self._kept.get(("recall", *where))
+        return kept[1] if kept is not None and kept[0] == told else None
+
+    def _chosen(self, question: Question, found: Found, version: int | None) -> tuple[Axes, tuple[Feature, ...]] | None:
+        """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
+
+        What was chosen for it before is kept, and goes on from there; None for the version keeps nothing.
+        """
+        finest, features = finest_axes([question], found.axes), found.features.union(question.features)
+        if chart_size(finest, features) <= MAX_POINTS:
+            return finest, tuple(sorted(features))
+        is_plain = version is not None and question.digest not in found.rounds
+        key = "choice", self._table.name, version, question.digest
+        before: Choice | None = self._kept.get(key) if is_plain else None
+        if before is not None and before.offered <= len(found.pools):
+            choice: Choice | None = before.resumed(found.pools)
+        else:
+            choice = chosen(question, found.pools)
+        if choice is None:
+            return None
+        if is_plain and (before is None or choice.offered > before.offered):
+            self._kept.put(key, choice, array_bytes(choice.axes))
+        return choice.axes, tuple(sorted(choice.features))
 
     def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
@@ -277,19 +344,16 @@ class History:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
         return all(pool.told is not None for pool in self.found(version).pools.values())
 
-    def _fold(self, key: Key, form: Evidence, axes: Axes) -> Fold | None:
-        """Return how evidence of a form is summed onto axes that are not fine enough; remembered for later ones."""
-        on = _written(axes.values())
-        with self._lock:
-            known = self._folds.setdefault(on, {})
-            self._folds.move_to_end(on)
-            while len(self._folds) > KEPT_FOLDS:
-                self._folds.popitem(last=False)
+    def _fold(self, key: Key, form: Evidence, coarser: Axes) -> Fold | None:
+        """Return how evidence of a form is summed onto coarser axes of its columns; remembered for later ones."""
         if not form.form:
-            return fold(form, axes)
-        if key not in known:
-            known[key] = fold(form, axes)
-        return known[key]
+            return fold(form, coarser)
+        kept = "fold", self._table.name, key, _written(coarser.values())
+        known: tuple[Fold | None] | None = self._kept.get(kept)
+        if known is None:
+            known = (fold(form, coarser),)
+            self._kept.put(kept, known, array_bytes(known))
+        return known[0]
 
     def _base(self, brought: _Brought, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
@@ -297,24 +361,19 @@ class History:
         What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
         """
         chart = _chart(self._table, brought.axes, features)
-        kept = (key, frozenset(brought.axes), features)
-        ids = brought.ids
-        with self._lock:
-            base = self._bases.get(kept) if key is not None else None
-            if base is None or not base.ids <= ids or not chart.finer_than(base.chart):
-                base = _Base(chart, frozenset(), nothing_known(chart.size))
-            known = _carried(base, chart)
-            for batch in _batches(
-                _placed(chart, told) for p in brought.parts if (told := p.told(base.ids)) is not None
-            ):
-                known = known.with_rows(*batch)
-            base = _Base(chart, ids, known)
-            if key is not None:
-                self._bases[kept] = base
-                self._bases.move_to_end(kept)
-                while len(self._bases) > KEPT_BASES:
-                    self._bases.popitem(last=False)
+        kept = "base", self._table.name, key, frozenset(brought.axes), features
+        base: _Base | None = self._kept.get(kept) if key is not None else None
+        if base is None or not base.ids <= brought.ids or not chart.finer_than(base.chart):
+            base = _Base(chart, frozenset(), nothing_known(chart.size))
+        elif base.ids == brought.ids and chart.same_as(base.chart):
             return base
+        known = _carried(base, chart)
+        for batch in _batches(_placed(chart, told) for p in brought.parts if (told := p.told(base.ids)) is not None):
+            known = known.with_rows(*batch)
+        base = _Base(chart, brought.ids, known)
+        if key is not None:
+            self._kept.put(kept, base, array_bytes(known))
+        return base
 
     def bring(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> list[tuple[frozenset[int], Evidence]]:
         """Return what the releases tell on some axes and features, each with the numbers of those that it is from."""
@@ -322,18 +381,47 @@ class History:
         brought = [(part.pool.ids, told) for part in parts if (told := part.told(())) is not None]
         return brought + [(frozenset(each.ids), part) for each in found.told for part in symmetric.evidence(each, axes)]
 
-    def _brought(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> _Brought:
+    def _brought(
+        self, found: Found, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
+    ) -> _Brought:
         """Return what the releases tell on some axes and features."""
         if found.features <= set(features) and all(is_finer(axes.get(name), a) for name, a in found.axes.items()):
             return _Brought(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
-        parts = []
-        for key, pool in found.pools.items():
+        ways = self._ways(found, axes, features, version)
+        parts = tuple(_Part(found.pools[key], way) for key, way in ways.ways.items())
+        return _Brought(parts, ways.axes, is_all=False)
+
+    def _ways(self, found: Found, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
+        """Return in which way each pool is brought; kept for a version, for what is released later to be added."""
+        kept = "ways", self._table.name, version, _written(axes.values()), features
+        before: _Ways = (self._kept.get(kept) if version is not None else None) or _Ways()
+        if before.seen > len(found.pools):  # another thread has read on in the ledger by now
+            before, version = _Ways(), None
+        if before.seen == len(found.pools):
+            return before
+        ways, coarser, forms = dict(before.ways), dict[tuple[str, bytes], Axis | None](), list[Workspace]()
+        for key, pool in islice(found.pools.items(), before.seen, None):
             if set(pool.form.features) <= set(features):
-                if covered(pool.form, axes):
-                    parts.append(_Part(pool, None))
-                elif (way := self._fold(key, pool.form, axes)) is not None:
-                    parts.append(_Part(pool, way))
-        return _Brought(tuple(parts), finest_axes([part.form for part in parts], {}), is_all=False)
+                way = None if covered(pool.form, axes) else self._fold(key, pool.form, _coarser(pool, axes, coarser))
+                if way is not None or covered(pool.form, axes):
+                    ways[key] = way
+                    forms.append(pool.form.workspace if way is None else way.workspace)
+        after = _Ways(len(found.pools), ways, finest_axes(forms, before.axes))
+        if version is not None:
+            self._kept.put(kept, after, array_bytes(after) + WAY * len(ways))
+        return after
+
+
+def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]) -> Axes:
+    """Return the axes of a pool, each as fine as axes allow, without those that then tell nothing apart."""
+    found = {}
+    for axis in pool.form.workspace.axes:
+        key = axis.key, axis.atoms.tobytes()
+        if key not in known:
+            known[key] = coarsened(axis, axes.get(axis.column))
+        if (coarse := known[key]) is not None:
+            found[axis.column] = coarse
+    return found
 
 
 def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
@@ -371,87 +459,14 @@ def _batches(placed: Iterable[tuple[Floats, Floats]]) -> Iterator[tuple[Floats, 
 
 
 def small(answers: int, cells: int) -> bool:
+    """Return whether that many plain counts on that many cells are planned against the whole history at all times."""
+    return answers <= SMALL and cells <= MAX_POINTS
+
+
+def recallable(answers: int, cells: int) -> bool:
     """Return whether that many plain counts on that many cells can be planned against the whole history."""
     return answers <= MAX_ASKED and cells <= MAX_POINTS
 
 
 def _chart(table: Table, axes: Axes, features: tuple[Feature, ...]) -> Chart:
     return Chart(Workspace(table, tuple(axes[column] for column in sorted(axes))), features)
-
-
-# --- what is brought ---------------------------------------------------------------------------------------
-
-
-def _chosen(question: Question, found: Found) -> tuple[Axes, tuple[Feature, ...]] | None:
-    """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
-
-    Otherwise its own; then what the rounds need that it took part in; then what the releases need that share columns
-    with these, in the order of release, while it fits. So a question is answered alike by every gate, and what it was
-    told before it is told later. None if the question alone is too large.
-    """
-    finest, own = finest_axes([question], found.axes), frozenset(question.features)
-    if chart_size(finest, own | found.features) <= MAX_POINTS:
-        return finest, tuple(sorted(own | found.features))
-    choice = _Choice(finest_axes([question], {}), own)
-    if chart_size(choice.axes, choice.features) > MAX_POINTS:
-        return None
-    pools = sorted(found.pools.values(), key=lambda pool: pool.first)
-    for pool in sorted(pools, key=lambda pool: question.digest not in pool.rounds):
-        choice.offer(pool.form, needed=question.digest in pool.rounds)
-    return choice.axes, tuple(sorted(choice.features))
-
-
-class _Choice:
-    """Axes and features while they grow."""
-
-    def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
-        self.axes, self.features = axes, features
-        self._later: defaultdict[str, list[Evidence]] = defaultdict(list)
-
-    def offer(self, found: Evidence, *, needed: bool = False) -> None:
-        """Tell apart what a release does, as far as that fits; one that shares nothing yet waits until it does."""
-        columns = found.columns.union(column for column, _ in found.features)
-        if self._columns and not columns & self._columns and not needed:
-            for column in columns:
-                self._later[column].append(found)
-            return
-        before = self._columns
-        finer = finest_axes([found], self.axes)
-        fits = self._grown(finer, self.features.union(found.features))
-        if not fits and found.groups > 1 and self.features.issuperset(found.features):
-            for column in sorted(found.columns):  # a part of it tells something: groups are summed over the others
-                self._grown({**self.axes, column: finer[column]}, self.features)
-        for column in sorted(self._columns - before):
-            for waiting in self._later.pop(column, []):
-                self.offer(waiting)
-
-    @property
-    def _columns(self) -> frozenset[str]:
-        return frozenset(self.axes).union(column for column, _ in self.features)
-
-    def _grown(self, axes: Axes, features: frozenset[Feature]) -> bool:
-        if chart_size(axes, features) > MAX_POINTS:
-            return False
-        self.axes, self.features = axes, features
-        return True
-
-
-def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Axes) -> dict[str, Axis]:
-    """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
-    found = dict(axes)
-    for one in brought:
-        for axis in (one if isinstance(one, Workspace) else one.workspace).axes:
-            known = found.get(axis.column)
-            found[axis.column] = axis if known is None else known if is_finer(known, axis) else refined(known, axis)
-    return found
-
-
-def chart_size(axes: Axes, features: Collection[Feature]) -> int:
-    """Return how many points a chart has: columns that are summed have two ends, unless all values are told apart."""
-    ended = sum(not is_single(axes.get(column)) for column, _ in features)
-    return math.prod(axis.size for axis in axes.values()) << ended
-
-
-def is_single(axis: Axis | None) -> bool:
-    """Return whether every atom of an axis is a single value."""
-    return axis is not None and not axis.presence and axis.size == len(axis.atoms)

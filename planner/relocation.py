@@ -30,6 +30,7 @@ BATCH = 200
 ELSEWHERE = "name a place where no ledger is"
 BESIDE = {
     "versions": '"table", version, fingerprint',
+    "readings": '"table", version, "rows"',
     "moves": "id, source, target, share, created",
     "enlisted": "id, round, analyst, sql, wish, created, withdrawn",
 }

@@ -16,6 +16,7 @@ from planner.errors import (
     TooLarge,
     Unsupported,
 )
+from planner.intervals import Intervals
 from planner.measured import (
     AGGREGATES_HINT,
     INTERVALS,
@@ -23,6 +24,7 @@ from planner.measured import (
     Aggregate,
     Measured,
 )
+from planner.numerals import whole
 from planner.sandbox import function_name, span
 
 if TYPE_CHECKING:
@@ -76,6 +78,7 @@ class Rewriter:
     def __init__(self, flat: Flat, relation: str) -> None:
         self.flat, self.relation = flat, relation
         self.aggregates: list[Aggregate] = []
+        self.intervals = Intervals(relation, self.aggregates)
         self.nodes: list[exp.Expr] = []  # group keys as they are written in this scope
 
     def rewrite(self, select: exp.Select) -> Callable[[list[Aggregate]], Measured]:
@@ -93,7 +96,15 @@ class Rewriter:
         select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.relation))))
         rows = self.flat.rows
         return lambda aggregates: Measured(
-            self.relation, rows.table, tuple(rows.joins), tuple(rows.where), keys, sets, tuple(aggregates)
+            self.relation,
+            rows.table,
+            tuple(rows.joins),
+            tuple(rows.where),
+            keys,
+            sets,
+            tuple(aggregates),
+            tuple(sorted(self.intervals.pairs)),
+            tuple(self.intervals.ratios),
         )
 
     # Group keys.
@@ -134,7 +145,7 @@ class Rewriter:
     def _written(self, node: exp.Expr, select: exp.Select) -> exp.Expr:
         """Return the key that an ordinal stands for, or the node itself."""
         if isinstance(node, exp.Literal) and not node.is_string:
-            position = int(node.name) if node.name.isdigit() else 0
+            position = whole(node.name) or 0
             if not 1 <= position <= len(select.expressions):
                 raise NotGrouped(
                     f"GROUP BY position {node.name} is not in the select list",
@@ -235,71 +246,24 @@ class Rewriter:
         """Append a low and a high column for every numeric output that is made of aggregates; yield its index."""
         for index, projection in enumerate(list(select.expressions)):
             value = projection.unalias()
-            plain = not value.find(exp.Window, exp.Query) and self._indices(value)
+            plain = not value.find(exp.Window, exp.Query) and self.intervals.indices(value)
             if plain and value.type is not None and value.is_type(*exp.DataType.NUMERIC_TYPES):
                 for end in ("low", "high"):
                     select.append("expressions", exp.alias_(self._interval(value, end), f"__{end}_{index}"))
                 yield index
 
-    def _indices(self, value: exp.Expr) -> list[int]:
-        names = {c.name for c in value.find_all(exp.Column) if c.table == self.relation}
-        return sorted(int(name[1:]) for name in names if name[0] == "a")
-
     def _interval(self, value: exp.Expr, end: str, *, wanted: bool = False) -> exp.Expr:
         """Return the SQL of one end of the interval around `value`, or of its standard deviation."""
-        indices = self._indices(value)
+        indices = self.intervals.indices(value)
         if not indices or value.find(exp.Window, exp.Query):
             raise Unsupported(
                 "an interval needs a plain expression of aggregates",
                 hint="for example: SELECT count(*) AS n, DP_INTERVAL_LOW(n) FROM …",
                 span=span(value),
             )
-        bare = value.unnest()
-        if isinstance(bare, exp.Column):
-            if wanted:
-                self.aggregates[indices[0]] = replace(self.aggregates[indices[0]], interval=True)
-            return self._column(f"{end}{indices[0]}")
-        deviation = self._deviation(value, indices)
-        if end == "sd":
-            return deviation
-        operator = exp.Sub if end == "low" else exp.Add
-        reach = exp.Mul(this=self._column("z"), expression=deviation)
-        return operator(this=exp.Paren(this=value.copy()), expression=reach)
-
-    def _deviation(self, value: exp.Expr, indices: list[int]) -> exp.Expr:
-        """Return sqrt(sum_ij r_ij d_i d_j), d_i = (f(a_i + s_i) - f(a_i - s_i)) / 2: the delta method, in SQL."""
-        halves = {
-            i: exp.Paren(this=_half_difference(value, self._column(f"a{i}"), self._column(f"sd{i}"))) for i in indices
-        }
-        terms: list[exp.Expr] = []
-        for i, j in itertools.combinations_with_replacement(indices, 2):
-            product = exp.Mul(this=halves[i].copy(), expression=halves[j].copy())
-            weight = (
-                exp.Literal.number(1)
-                if i == j
-                else exp.Mul(this=exp.Literal.number(2), expression=self._column(f"r{i}_{j}"))
-            )
-            terms.append(exp.Mul(this=weight, expression=product))
-        total = terms[0]
-        for term in terms[1:]:
-            total = exp.Add(this=total, expression=term)
-        return exp.Sqrt(this=exp.Abs(this=total))
-
-
-def _half_difference(value: exp.Expr, column: exp.Column, deviation: exp.Column) -> exp.Expr:
-    def moved(sign: type[exp.Binary]) -> exp.Expr:
-        def shift(node: exp.Expr) -> exp.Expr:
-            if isinstance(node, exp.Column) and node.name == column.name and node.table == column.table:
-                center = exp.cast(column.copy(), exp.DataType.Type.DOUBLE)
-                return exp.Paren(this=sign(this=center, expression=deviation.copy()))
-            if isinstance(node, exp.IntDiv):  # the slope of a division that truncates is that of one that does not
-                return exp.Div(this=node.left, expression=node.right)
-            return node
-
-        return exp.Paren(this=exp.Paren(this=value.copy()).transform(shift))
-
-    difference = exp.Sub(this=moved(exp.Add), expression=moved(exp.Sub))
-    return exp.Div(this=exp.Paren(this=difference), expression=exp.Literal.number("2.0"))
+        if wanted and isinstance(value.unnest(), exp.Column):
+            self.aggregates[indices[0]] = replace(self.aggregates[indices[0]], interval=True)
+        return self.intervals.end(value, end)
 
 
 def _check_sets(count: int) -> None:

@@ -4,9 +4,9 @@ noisegate.enlist stores a query with its accuracy and spends nothing. noisegate.
 and charges and stores everything in one commit, together with a record of the round. Afterwards every plain SELECT is
 free for everyone, at the error it was enlisted with.
 
-Guarantee: a round is released once on the same data, wholly or not at all. Nobody but the analyst who releases it is
-charged more than the round's own plan for their queries alone would charge them; together they are charged what is
-released.
+Guarantee: a round is released once on the same data, wholly or not at all. In no cell is anybody charged more than a
+round of their queries alone would charge them (but for who releases it, with a given rho or another mechanism than
+water-filling), and in every cell all together are charged at least what is released.
 """
 
 from __future__ import annotations
@@ -20,24 +20,23 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from planner import bodies, enlisted, explain, paying, statement
-from planner.accounts import Release
+from planner.accounts import SHARE, Release, total
 from planner.costs import Cost, constant
 from planner.enlisted import Enlisted, Wish
 from planner.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
 from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
-from planner.joint import Asked, Together, total
+from planner.joint import Asked
 from planner.measure import Meter
-from planner.paying import MECHANISMS, Deal
+from planner.paying import MECHANISMS
 from planner.plan import Planner
 from planner.settings import LEAST, MOST, Settings
+from planner.settled import RELEASED, Settled, details_of, lines_of, rows_of
+from planner.stopping import holding
 from planner.tasks import versioned
 from planner.together import Workshop
 
 if TYPE_CHECKING:
     from planner.gate import Gate, Session
-
-SHOWN = 12
-"""Of so many queries EXPLAIN tells what another accuracy would change: those for which it changes most."""
 
 LONGEST_NAME = 200
 
@@ -50,16 +49,6 @@ ENLISTED = {
     "answers": "BIGINT",
     "error": "DOUBLE",
     "rho_alone": "DOUBLE",
-}
-RELEASED = {
-    "query": "BIGINT",
-    "analyst": "VARCHAR",
-    "sql": "VARCHAR",
-    "asked": "DOUBLE",
-    "error": "DOUBLE",
-    "rho_alone": "DOUBLE",
-    "paid": "DOUBLE",
-    "gain": "DOUBLE",
 }
 WITHDRAWN = {"round": "VARCHAR", "query": "BIGINT", "sql": "VARCHAR"}
 
@@ -269,32 +258,12 @@ def listed(weights: object) -> str:
     return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
-@dataclass(frozen=True, eq=False)
-class Settled:
-    """A round that is planned: its queries, what is released, and who pays what."""
-
-    round: str
-    queries: tuple[Asked, ...]
-    deal: Deal
-    each_alone: Fraction
-    versions: Mapping[str, int]
-    alone_rho: tuple[float, ...]
-
-    @property
-    def entries(self) -> list[Enlisted]:
-        return [query.entry for query in self.queries]
-
-    @property
-    def together(self) -> Together:
-        return self.deal.together
-
-
 def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, releaser: str) -> Settled:
     """Return the plan of a round; read nothing protected, spend nothing."""
     shop = workshop(gate)
     weights = _checked_weights(gate, queries, terms, releaser)
     _check_populations(queries, weights)
-    with gate.planning_round:
+    with holding(gate.planning_round):
         deal = paying.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
         charges = [shop.alone_charges(query) for query in queries]
         each_alone = shop.each_alone(queries)
@@ -357,15 +326,29 @@ class _Record:
         return self.body
 
 
-def rows_of(found: Settled) -> list[Row]:
-    """Return one row for each query of a round."""
-    rows: list[Row] = []
-    for i, query in enumerate(found.queries):
-        entry = query.entry
-        paid, gain = found.deal.paid[entry.analyst], found.deal.gains.get(entry.analyst)
-        errors = found.together.asked[i], found.together.errors[i]
-        rows.append((entry.number, entry.analyst, entry.sql, *errors, found.alone_rho[i], float(paid), gain))
-    return rows
+@dataclass(frozen=True)
+class _Share:
+    """What an account is charged for a round, on the cells of one table: stored with what was released."""
+
+    table: str
+    version: int
+    digest: str
+    key: str
+    cost: Cost
+    kind: str = SHARE
+
+    def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - it tells nothing
+        return b""
+
+
+def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
+    """Return everybody's shares with whose they are, by key."""
+    shares = {}
+    for place, (name, table, cost) in enumerate(found.deal.shared):
+        version, text = found.versions[table], f"share\0{found.round}\0{at}\0{place}\0{name}"
+        share = _Share(table, version, enlisted.question_of(text), versioned(version, text), cost)
+        shares[share.key] = name, share
+    return shares
 
 
 def carry_out(session: Session, found: Settled, sql: str, step: Step) -> Told:
@@ -385,11 +368,12 @@ def carry_out(session: Session, found: Settled, sql: str, step: Step) -> Told:
     for payer in found.deal.paid:
         for quote in session.gate.ledger.quote(found.deal.charges, analyst=payer):
             quote.check(session.gate.caps(payer))
+    shares, account = _shares(found, at), found.deal.account or session.analyst
     new, charged = session.release(
-        [*found.together.tasks, record],
+        [*found.together.tasks, *(share for _, share in shares.values()), record],
         sql,
         step,
-        payers=found.deal.payers,
+        payers={task.key: account for task in found.together.tasks} | {key: name for key, (name, _) in shares.items()},
         once=partial(enlisted.unchanged, found.entries),
     )
     return Told(_stored_rows(new[-1]), charged)
@@ -449,100 +433,6 @@ def _still_asked(gate: Gate, entry: Enlisted) -> Asked:
         refused.message = f"query {entry.number}, by {entry.analyst}: {refused.message}"
         refused.span = None
         raise
-
-
-# --- for people --------------------------------------------------------------------------------------------
-
-
-def lines_of(found: Settled) -> list[str]:
-    """Return what EXPLAIN says of a round: what is released, how little could do, who pays, which targets are dear."""
-    line, deal, plan = explain.line, found.deal, found.together
-    counts = (
-        explain.number(len(deal.paid), "analyst"),
-        _queries(len(found.queries)),
-        explain.number(sum(query.answers for query in found.queries), "answer"),
-    )
-    lines = [f"Round {found.round}: {', '.join(counts)}; {deal.mechanism.replace('_', ' ')}"]
-    if deal.scale is not None:
-        lines.append(
-            line(
-                "accuracy",
-                f"what ρ {float(deal.rho or 0):.3g} buys: errors up to {deal.scale:.3g} times those asked for",
-            )
-        )
-    if plan.releases:
-        noun = "release" if len(plan.releases) == 1 else "releases"
-        lines.append(line("known already", f"{noun} {explain.ranges(plan.releases)}"))
-    if plan.tasks and plan.bound is not None and deal.rho is None:
-        gap = max(float(plan.rho) / plan.bound - 1, 0.0) if plan.bound else 0.0
-        if gap <= 1:  # else it says nothing
-            lines.append(line("how good", f"certified within {_percent(gap)} of the least possible for these targets"))
-    if plan.tasks and deal.rho is None:
-        ratio = float(found.each_alone / plan.rho)
-        times = f", {ratio:.3g} times as much" if ratio > 1.005 else ""
-        lines.append(line("one by one", f"ρ {float(found.each_alone):.3g}{times}"))
-    for name, paid in deal.paid.items() if len(deal.paid) > 1 else ():
-        gain = deal.gains.get(name)
-        lines.append(
-            line(name[:14], f"pays ρ {float(paid):.3g}" + (f", gains {gain:.2f}× over going alone" if gain else ""))
-        )
-    return [*lines, *(_sensitivities(found) if deal.rho is None else [])]
-
-
-def details_of(found: Settled) -> dict[str, Any]:
-    """Return the same for programs, in full: of each analyst what they pay and gain, of each query what it changes.
-
-    `saves` and `costs` are the parts of the cost that 10 % more error of a query saves, and 10 % less adds.
-    """
-    deal, plan = found.deal, found.together
-    queries = []
-    for i, row in enumerate(rows_of(found)):
-        told = dict(zip(RELEASED, row, strict=True))
-        told = {name: told[name] for name in ("query", "analyst", "sql", "asked", "error", "rho_alone")}
-        queries.append(told | ({} if deal.rho is not None else {"saves": plan.savings[i], "costs": _dearer(plan, i)}))
-    return {
-        "name": found.round,
-        "mechanism": deal.mechanism,
-        "bound": plan.bound if deal.rho is None else None,
-        "scale": deal.scale,
-        "one_by_one": float(found.each_alone),
-        "analysts": [
-            {"analyst": name, "paid": float(paid), "gain": deal.gains.get(name)} for name, paid in deal.paid.items()
-        ],
-        "queries": queries,
-    }
-
-
-def _dearer(plan: Together, query: int) -> float:
-    """Return which part of the cost 10 % less error adds: to first order, as the price of the target says."""
-    return plan.savings[query] * (0.9**-2 - 1) / (1 - 1.1**-2)
-
-
-def _sensitivities(found: Settled) -> list[str]:
-    """Return what 10 % more or less error would change, for the queries for which that is most."""
-    savings = found.together.savings
-    order = sorted(range(len(savings)), key=lambda i: -savings[i])
-    lines = []
-    for i in order[:SHOWN]:
-        entry = found.queries[i].entry
-        if savings[i] < 5e-4:
-            continue
-        more, less = entry.wish.scaled(1.1).text, entry.wish.scaled(0.9).text
-        saved, dearer = _percent(savings[i]), _percent(_dearer(found.together, i))
-        text = f"± {entry.wish.text} by {entry.analyst}: ± {more} saves {saved}, ± {less} costs {dearer} more"
-        lines.append(explain.line(found.queries[i].label[:14], text))
-    rest = len(savings) - len(lines)
-    if lines and rest:
-        lines.append(explain.line("others", f"{_queries(rest)}, of which none changes it as much"))
-    return lines
-
-
-def _queries(count: int) -> str:
-    return f"{count:,} {'query' if count == 1 else 'queries'}"
-
-
-def _percent(part: float) -> str:
-    return f"{part:.1%}".replace("%", " %")
 
 
 FUNCTIONS = (

@@ -5,9 +5,8 @@ It never holds a protected row. It has no files, no network, no settings that ca
 
 from __future__ import annotations
 
-import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,10 +15,13 @@ import duckdb
 import numpy as np
 from sqlglot import exp
 
+from planner import bounded
 from planner.domain import Domain
 from planner.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
 from planner.policy import Column, Policy, Table
 from planner.sources.duckdb import Indexed, Reader, attach, attached_name, literal, quoted
+from planner.stopping import running
+from planner.watchdog import WATCHDOG
 
 MEMORY_LIMIT = "2GB"
 
@@ -82,37 +84,6 @@ BOUNDLESS = {"range", "generate_series", "list_resize", "array_resize", "bitstri
 BOUNDLESS |= {"list_reduce", "array_reduce"}
 """Functions of which a short call makes a value of any size."""
 
-LONGEST_TEXT = 1_000_000
-"""Characters that one function may make of others."""
-
-
-def _at_most(size: str, value: str, kind: str) -> str:
-    """Return the SQL of an argument that is an error if a size is beyond the limit.
-
-    The check stands in the argument: DuckDB computes calls of constants while it plans, where neither its memory limit
-    nor an interrupt reaches them, and whatever CASE they stand in.
-    """
-    message = f"a text would have more than {LONGEST_TEXT:,} characters"
-    return f"CASE WHEN {size} > {LONGEST_TEXT} THEN CAST(error('{message}') AS {kind}) ELSE {value} END"
-
-
-_REPEATED = _at_most("CAST(length(item) AS HUGEINT) * CAST(times AS BIGINT)", "CAST(times AS BIGINT)", "BIGINT")
-_PADDED = _at_most("CAST(size AS BIGINT)", "CAST(size AS INTEGER)", "INTEGER")
-_REPLACED = _at_most("(CAST(length(item) AS HUGEINT) + 1) * length(new)", "new", "VARCHAR")
-
-BOUNDED = {
-    "repeat(item, times)": f"system.main.repeat(item, {_REPEATED})",
-    "lpad(item, size, filling)": f"system.main.lpad(item, {_PADDED}, filling)",
-    "rpad(item, size, filling)": f"system.main.rpad(item, {_PADDED}, filling)",
-    "replace(item, old, new)": f"system.main.replace(item, old, {_REPLACED})",
-    "regexp_replace(item, old, new)": (
-        f"system.main.regexp_replace(item, old, {_REPLACED}), "
-        f"(item, old, new, options) AS system.main.regexp_replace(item, old, {_REPLACED}, options)"
-    ),
-}
-"""Functions in the place of DuckDB's own of the same names."""
-
-
 UNSIGNED = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT", 128: "HUGEINT"}
 """Types of indices on a domain, by their bits."""
 
@@ -125,18 +96,22 @@ class Sandbox:
         self._lock = threading.Lock()
         self._domains: dict[tuple[str, Domain, bool], str] = {}
         self._readers: dict[str, Reader] = {}
+        self._limited: dict[str, bool] = {}
+        self._root.execute("SET TimeZone='UTC'")  # before copies are read, as where their originals are
         for table in policy.tables.values():
             if table.kind == "public":
                 self._load(table)
             elif table.synthetic_of is not None:
                 self._load_synthetic(table, policy.tables[table.synthetic_of])
         self._root.execute("CREATE SCHEMA noisegate")
-        for head, body in BOUNDED.items():
-            self._root.execute(f"CREATE MACRO {head} AS {body}")
+        for name, overloads in bounded.MACROS.items():
+            self._root.execute(f"CREATE MACRO {name} {overloads}")
         for setting in (
             "autoinstall_known_extensions=false",
             "autoload_known_extensions=false",
             "error_on_division_by_zero=false",
+            # DuckDB 2.0 takes what is written twice out of a TRY, where it fails after all.
+            "disabled_optimizers='common_subexpressions'",
             f"memory_limit='{MEMORY_LIMIT}'",
             "temp_directory=''",
             "TimeZone='UTC'",
@@ -144,59 +119,50 @@ class Sandbox:
             "lock_configuration=true",
         ):
             self._root.execute(f"SET GLOBAL {setting}")
+        self.functions, self._nested, self._known = self._found_functions()
+
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection for one thread: the root is no thread's own, and used under the lock alone."""
+        with self._lock:
+            return self._root.cursor()
 
     def _load(self, table: Table) -> None:
         hidden = ", ".join(quoted(column.name) for column in table.columns.values() if column.hidden)
         shown = f"* EXCLUDE ({hidden})" if hidden else "*"  # what is hidden is not even here
-        self._fill(table, lambda source: f"SELECT {shown} FROM {source}")
+        with self._attached(table) as source:
+            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS SELECT {shown} FROM {source}")
 
     def _load_synthetic(self, table: Table, original: Table) -> None:
         """Load a synthetic table as its original is read: its columns, clipped or dropped by the same domains.
 
-        So an exact answer on the one is about the same thing as a private answer on the other.
+        So an exact answer on the one is about the same thing as a private answer on the other. The rows that are
+        compared with the original's are there once more, as indices, which are tallied several times as fast: of a
+        privacy unit no more than count in the original, and the same ones.
         """
         columns = {name: column for name, column in original.columns.items() if not column.hidden}
-        self._fill(table, lambda source: self._conformed(table, source, columns))
-        kept = {name: column for name, column in columns.items() if name in self.schema(table.name)}
-        read = replace(original, name=table.name, unit=None, max_rows_per_unit=1, row_key=None, columns=kept)
-        # Its values once more, as indices: a tally is then several times as fast, as often as it is asked for.
-        plain, name = Reader(read, self._root, quoted(table.name)), quoted(f"__index_{table.name}")
-        indices = [
-            f"CAST({plain.index(c.name, c.domain)} AS {_unsigned(c.domain.size)}) AS {quoted(c.name)}"
-            for c in kept.values()
-            if c.domain is not None
-        ]
-        self._root.execute(f"CREATE TABLE {name} AS SELECT {', '.join(indices) or '1'} FROM {quoted(table.name)}")
-        self._readers[table.name] = Indexed(read, self._root, name, conformed=True)
-
-    def _conformed(self, table: Table, source: str, columns: dict[str, Column]) -> str:
-        """Return the SELECT of a source's columns, as the domains of those columns have them."""
-        reader = Reader(replace(table, columns=columns), self._root, source)
-        inner, outer, tests = [], [], []
-        for i, column in enumerate(c for c in columns.values() if c.name in reader.columns()):
-            domain = column.domain
-            if domain is None:
-                inner.append(f"{quoted(column.name)} AS x{i}")
-                outer.append(f"x{i} AS {quoted(column.name)}")
-                continue
-            read = reader.index if domain.ordered else reader.value
-            inner.append(f"{read(column.name, domain)} AS x{i}")
-            outer.append(f"{_domain_value(domain, f'x{i}')} AS {quoted(column.name)}")
-            tests.append(reader.inside(column.name, domain) or "true")
-        if not inner:
-            raise duckdb.BinderException("Binder Error: it has no column of the table that it is a copy of")
-        where = f" WHERE {' AND '.join(tests)}" if tests else ""
-        return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM {source}{where})"
+        with self._attached(replace(table, columns=columns)) as source:
+            there = Reader(table, self._root, source).columns()
+            reader = Reader(_read_like(table, original, columns, there), self._root, source)
+            name = quoted(f"__index_{table.name}")
+            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS {_conformed(reader, source)}")
+            self._root.execute(f"CREATE TABLE {name} AS {reader.indices()}")
+        whole = replace(reader.table, unit=None, max_rows_per_unit=1, row_key=None)
+        self._readers[table.name] = Indexed(whole, self._root, name, conformed=True)
+        self._limited[table.name] = reader.table.unit is not None
 
     def reader(self, table: str) -> Reader:
-        """Return what counts and sums the rows of a synthetic table."""
-        with self._lock:
-            return self._readers[table].on(self._root.cursor())
+        """Return what counts and sums the rows of a synthetic table that are compared with its original's."""
+        return self._readers[table].on(self._cursor())
 
-    def _fill(self, table: Table, select: Callable[[str], str]) -> None:
+    def is_limited(self, table: str) -> bool:
+        """Return whether of a synthetic table no more rows of a privacy unit are compared than its original has."""
+        return self._limited[table]
+
+    @contextmanager
+    def _attached(self, table: Table) -> Iterator[str]:
+        """Yield the FROM item of a table's file, which is out of reach afterwards; say clearly what fails."""
         try:
-            source = attach(self._root, table, text=table.kind == "synthetic")
-            self._root.execute(f"CREATE TABLE {quoted(table.name)} AS {select(source)}")
+            yield attach(self._root, table, text=table.kind == "synthetic")
             # A file may hold protected tables as well: nothing of it stays in reach.
             if table.inner is not None:
                 self._root.execute(f"DETACH {quoted(attached_name(table))}")
@@ -205,18 +171,22 @@ class Sandbox:
                 f"the source of {table.kind} table {table.name} can't be read: {first_line(error)}"
             ) from error
 
-    @functools.cached_property
-    def functions(self) -> frozenset[str]:
-        """Names of the scalar functions that give the same value every time."""
+    def _found_functions(self) -> tuple[frozenset[str], frozenset[str], frozenset[str]]:
+        """Return the names of repeatable scalar functions, of functions that make lists, and of all functions."""
+        repeatable = (
+            "function_type IN ('scalar', 'macro') AND (stability = 'CONSISTENT' OR stability IS NULL) "
+            "AND NOT starts_with(function_name, '__')"
+        )
         rows = self._root.execute(
-            "SELECT DISTINCT function_name FROM duckdb_functions() WHERE function_type IN ('scalar', 'macro') "
-            "AND (stability = 'CONSISTENT' OR stability IS NULL) AND NOT starts_with(function_name, '__')"
+            f"SELECT lower(function_name), bool_or({repeatable}), list(return_type) FROM duckdb_functions() GROUP BY 1"
         ).fetchall()
-        return frozenset({name.lower() for (name,) in rows} - REFLECTIVE - BOUNDLESS) | frozenset(CLOCKS)
+        scalar = {name for name, fits, _ in rows if fits} - REFLECTIVE - BOUNDLESS
+        nested = {name for name, _, types in rows if None not in types and bounded.makes_nested(types)}
+        return frozenset(scalar | set(CLOCKS)), frozenset(nested), frozenset(name for name, *_ in rows)
 
     def schema(self, table: str) -> dict[str, str]:
         """Return the column types of a loaded table."""
-        rows = self._root.cursor().execute(f"DESCRIBE {quoted(table)}").fetchall()
+        rows = self._cursor().execute(f"DESCRIBE {quoted(table)}").fetchall()
         return {row[0]: row[1] for row in rows}
 
     def domain(self, domain: Domain, *, name: str, presence: bool = False) -> str:
@@ -244,8 +214,7 @@ class Sandbox:
 
     def workbench(self) -> Workbench:
         """Return a connection of its own, whose temporary tables end with it."""
-        with self._lock:
-            return Workbench(self._root.cursor())
+        return Workbench(self._cursor())
 
     def check_functions(self, tree: exp.Expr) -> None:
         """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
@@ -253,14 +222,18 @@ class Sandbox:
         for node in tree.find_all(exp.Func, *refused):
             name = function_name(node)
             if isinstance(node, exp.Anonymous) and name not in self.functions | OWN_FUNCTIONS:
-                known = self._root.cursor().execute(
-                    "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = ? LIMIT 1", [name]
-                )
-                if known.fetchone() is None:
+                if name not in self._known:
                     raise UnknownFunction(f"there is no function {name}", hint="check its name", span=span(node))
                 raise _refused(name, node)
             if isinstance(node, refused) and not _is_source(node):
                 raise _refused(name, node)
+
+    def check_bounds(self, tree: exp.Expr) -> None:
+        """Raise if `tree` could make values that no limit of DuckDB's reaches."""
+        bounded.check_bounds(tree)
+        for node in tree.find_all(exp.Anonymous):
+            if node.name.lower() in self._nested:
+                raise _refused(node.name.lower(), node)
 
 
 def _is_source(node: exp.Expr) -> bool:
@@ -283,29 +256,26 @@ class Workbench:
     def register(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
         self._cursor.register(name, dict(columns))
 
-    def run(self, sql: str) -> duckdb.DuckDBPyConnection:
-        """Run one statement of ours or one that was rewritten from the analyst's tree."""
+    def run(self, sql: str) -> None:
+        """Run one statement of ours that gives no rows; parts of it may be rewritten from the analyst's tree."""
         with self._limited():
-            return self._cursor.execute(sql)
+            self._cursor.execute(sql)
 
     @contextmanager
     def _limited(self) -> Iterator[None]:
-        """Stop what takes too long; DuckDB computes most of a large result only while it is fetched."""
-        timer = threading.Timer(TIME_LIMIT, self._cursor.interrupt)
-        timer.start()
+        """Stop what takes too long or was stopped; DuckDB computes most of a large result while it is fetched."""
         try:
-            yield
+            with WATCHDOG.limit(TIME_LIMIT, self._cursor.interrupt), running(self._cursor.interrupt):
+                yield
         except duckdb.InterruptException:
             raise TooLarge(
                 f"the query takes longer than {TIME_LIMIT:g} seconds to evaluate", hint="ask about less at a time"
             ) from None
         except duckdb.Error as error:
             raise EvaluationFailed(
-                f"the expression can't be evaluated: {first_line(error)}",
+                f"the expression can't be evaluated: {_reason(error)}",
                 hint="check the types and functions; the public domain of each column is in noisegate.domains",
             ) from None
-        finally:
-            timer.cancel()
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return all rows of a statement; refuse more than an answer may have."""
@@ -330,7 +300,42 @@ class Workbench:
 
     def types(self, sql: str) -> list[tuple[str, str]]:
         """Return (name, type) of every output column, without running anything."""
-        return [(row[0], row[1]) for row in self.run(f"DESCRIBE {sql}").fetchall()]
+        with self._limited():
+            return [(row[0], row[1]) for row in self._cursor.execute(f"DESCRIBE {sql}").fetchall()]
+
+
+def _read_like(table: Table, original: Table, columns: Mapping[str, Column], there: Collection[str]) -> Table:
+    """Return a synthetic table with what it has of its original's columns, privacy unit and row key.
+
+    Without the row key, rows of a unit are told apart by their place in the file, as in an original without one.
+    """
+    unit = original.unit if original.unit in there else None
+    return replace(
+        table,
+        columns={name: column for name, column in columns.items() if name in there},
+        unit=unit,
+        max_rows_per_unit=original.max_rows_per_unit if unit else 1,
+        row_key=original.row_key if unit and original.row_key in there else None,
+    )
+
+
+def _conformed(reader: Reader, source: str) -> str:
+    """Return the SELECT of a source's columns, as the domains of those columns have them."""
+    inner, outer, tests = [], [], []
+    for i, column in enumerate(reader.table.columns.values()):
+        domain = column.domain
+        if domain is None:
+            inner.append(f"{quoted(column.name)} AS x{i}")
+            outer.append(f"x{i} AS {quoted(column.name)}")
+            continue
+        read = reader.index if domain.ordered else reader.value
+        inner.append(f"{read(column.name, domain)} AS x{i}")
+        outer.append(f"{_domain_value(domain, f'x{i}')} AS {quoted(column.name)}")
+        tests.append(reader.inside(column.name, domain) or "true")
+    if not inner:
+        raise duckdb.BinderException("Binder Error: it has no column of the table that it is a copy of")
+    where = f" WHERE {' AND '.join(tests)}" if tests else ""
+    return f"SELECT {', '.join(outer)} FROM (SELECT {', '.join(inner)} FROM {source}{where})"
 
 
 def _domain_value(domain: Domain, found: str) -> str:
@@ -342,11 +347,6 @@ def _domain_value(domain: Domain, found: str) -> str:
     labels = ", ".join(literal(label) for label in domain.values or ())
     other = literal(domain.other)
     return f"CASE WHEN {found} IS NULL OR {found} IN ({labels}) THEN {found} ELSE {other} END"
-
-
-def _unsigned(largest: int) -> str:
-    """Return the smallest type that holds the integers from 0 to the largest."""
-    return next(name for bits, name in UNSIGNED.items() if largest >> bits == 0)
 
 
 def grid_value(domain: Domain, i: str = "i") -> str:
@@ -384,6 +384,11 @@ def span(node: exp.Expr) -> tuple[int, int] | None:
     """Return where a node stands in the SQL text: the extent of all its parts that know their place."""
     places = [n.meta for n in node.walk() if "start" in n.meta]
     return (min(m["start"] for m in places), max(m["end"] for m in places)) if places else None
+
+
+def _reason(error: duckdb.Error) -> str:
+    """Return why an expression failed: what a bound of ours says, or the engine's first line."""
+    return next((text for text in bounded.MESSAGES if text in str(error)), first_line(error))
 
 
 def first_line(error: Exception) -> str:

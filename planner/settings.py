@@ -8,6 +8,7 @@ from fractions import Fraction
 from statistics import NormalDist
 
 from planner.errors import BadValue, UnknownSetting
+from planner.numerals import whole
 from planner.policy import Policy
 
 PREFIX = "noisegate."
@@ -97,7 +98,7 @@ def _fraction(name: str, value: str) -> Fraction:
 
 def _confidence(name: str, value: str) -> float:
     number = _positive(name, value, example="0.95")
-    if not 0.5 <= number < 1:
+    if number < 0.5 or (1 + number) / 2 >= 1:  # there is no quantile of what rounds to 1
         raise BadValue(
             f"{name} must be at least 0.5 and below 1, got {value!r}", hint=f"for example: SET {name} = 0.95"
         )
@@ -105,9 +106,10 @@ def _confidence(name: str, value: str) -> float:
 
 
 def _release(name: str, value: str) -> int:
-    if not value.isdigit() or int(value) < 1:
+    number = whole(value)
+    if not number:
         raise BadValue(f"{name} must be the number of a release, got {value!r}", hint="see noisegate.releases")
-    return int(value)
+    return number
 
 
 READERS: dict[str, Callable[[str, str], object]] = {

@@ -1,7 +1,7 @@
 """The stages of a choice among linear analyses: what can be looked at for nothing, and what is then still missing.
 
 What several analyses share is a part of each of them (arXiv 2212.00135). It is released first and looked at; then
-only the rest of the analysis that is taken. Everything here but `ratios` and `removed` is decided from public things,
+only the rest of the analysis that is taken. Everything here but `ratios` and `gain` is decided from public things,
 and those two are functions of what was released.
 """
 
@@ -14,24 +14,23 @@ from itertools import pairwise
 
 import numpy as np
 
-from mechanisms.common import SignalToNoise, common, common_many, residual, sequence
+from mechanisms import signals
+from mechanisms.common import common, common_many, residual, sequence
 from mechanisms.join import join_residual
 from mechanisms.known import Known, nothing_known
 from mechanisms.linear import Mechanism, row_space, standardised
+from mechanisms.signals import Answers, SignalToNoise
 from planner import bodies, linear
-from planner.chart import MAX_POINTS, Chart
+from planner.chart import MAX_POINTS, Chart, chart_size, finest_axes
 from planner.costs import Cost, dearest
 from planner.errors import TooLarge, Unsupported
 from planner.linear import Measurement, Question
 from planner.measure import Meter
 from planner.policy import Table
-from planner.recall import History, chart_size, finest_axes
+from planner.recall import SMALL, Found, History
 from planner.tasks import versioned
-from planner.workload import Floats
+from planner.workload import Floats, Recipe
 from planner.workspace import Workspace
-
-SIGMAS = 3.0
-"""How many standard deviations the bounds of a signal-to-noise ratio are away from its estimate."""
 
 _MET = 1 + 1e-9
 """A variance that is larger by less than this is the same: rounding. The planner allows as much."""
@@ -53,21 +52,26 @@ LESS = "group by less, or by fewer columns"
 
 @dataclass(frozen=True, eq=False)
 class Strategy:
-    """How an analysis is measured when it is asked alone, and the variance that each functional then has."""
+    """How an analysis is measured when it is asked alone, and the variance that each functional then has.
+
+    `recipes` make its answers of functionals.
+    """
 
     question: Question
+    recipes: tuple[Recipe, ...]
     measurement: Measurement
     variances: Floats
 
 
 @dataclass(frozen=True, eq=False)
 class Analysis:
-    """One analysis on the points of a chart: its answers W (n, P), and rows that tell them within the targets.
+    """One analysis on the points of a chart: what its answers are made of, W (n, P), and rows that tell it well enough.
 
     `number` is its place in the order given, `cost` what it costs when it is asked alone.
     """
 
     number: int
+    answers: Answers
     W: Floats
     targets: Floats
     rows: Floats
@@ -106,7 +110,7 @@ class Ground:
     """One chart that is fine enough for all analyses, from the coarsest to the finest, and what is known on it.
 
     `is_whole` says that all of history fits onto the chart. Otherwise a later question about an analysis may bring
-    another part of history than the one that is known here.
+    another part of history than the one that is known here. `last` is the last release of all that was found.
     """
 
     table: Table
@@ -115,6 +119,7 @@ class Ground:
     known: Known
     releases: tuple[int, ...]
     is_whole: bool
+    last: int
     analyses: tuple[Analysis, ...]
 
     @property
@@ -153,19 +158,26 @@ def highest(way: Sequence[Residual]) -> int:
 # --- the ground --------------------------------------------------------------------------------------------
 
 
-def ground(strategies: Sequence[Strategy], history: History, version: int) -> Ground:
-    """Return the analyses and what is known of them on one chart."""
-    table = strategies[0].question.workspace.table
-    recall = history.recall(union([strategy.question for strategy in strategies]), version=version)
+def ground(strategies: Sequence[Strategy], history: History, version: int, *, as_of: int | None = None) -> Ground:
+    """Return the analyses on one chart, and what is known of them, or was known as of a release."""
+    table, found = strategies[0].question.workspace.table, history.found(version)
+    found = found if as_of is None else found.until(as_of)
+    recall = history.recall(union([strategy.question for strategy in strategies]), version=version, as_of=as_of)
     if recall is None:
         raise TooLarge("the analyses together tell too many cells apart", hint=LESS)
     for strategy in strategies:
-        if history.recall(strategy.question, version=version) is None:
+        answers = strategy.question.groups * len(strategy.question.units)
+        if answers > SMALL or history.recall(strategy.question, version=version, as_of=as_of) is None:
             raise TooLarge("an analysis has too many answers to be answered from what is known", hint=LESS)
     analyses = [_analysis(number, strategy, recall.chart) for number, strategy in enumerate(strategies)]
     ordered = sorted(analyses, key=lambda one: len(row_space(one.rows)))
-    is_whole = all(recall.chart.fits(found) for found in history.found(version).evidence)
-    return Ground(table, version, recall.chart, recall.known, recall.releases, is_whole, tuple(ordered))
+    is_whole = all(recall.chart.fits(each) for each in found.evidence)
+    return Ground(table, version, recall.chart, recall.known, recall.releases, is_whole, _last(found), tuple(ordered))
+
+
+def _last(found: Found) -> int:
+    pooled = (number for pool in found.pools.values() for number in pool.ids)
+    return max((*pooled, *(number for told in found.told for number in told.ids)), default=0)
 
 
 def union(questions: Sequence[Question]) -> Question:
@@ -184,11 +196,26 @@ def union(questions: Sequence[Question]) -> Question:
 def _analysis(number: int, strategy: Strategy, chart: Chart) -> Analysis:
     question, measurement = strategy.question, strategy.measurement
     W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
+    answers = _answers(W, strategy.recipes)
     counted = np.abs(W).max(axis=1) > 0  # to the others no record can add anything
     rows = chart.place(question, np.ldexp(measurement.rows(question).astype(float), -measurement.bits))
     cost = linear.cost(question, measurement, rows_per_unit=question.workspace.table.max_rows_per_unit)
     targets = np.tile(strategy.variances, question.groups)
-    return Analysis(number, W[counted], targets[counted], rows * _MET, cost)
+    return Analysis(number, answers, W[counted], targets[counted], rows * _MET, cost)
+
+
+def _answers(W: Floats, recipes: Sequence[Recipe]) -> Answers:
+    """Return what is asked, made of its functionals, without the groups that no record can be in."""
+    each = 1 + max(part for recipe in recipes for part in recipe.parts)
+    groups = W.reshape(-1, each, W.shape[1])
+    sums, counts = [], []
+    for recipe in recipes:
+        count, last = groups[:, recipe.parts[0]], groups[:, recipe.parts[-1]]
+        averaged = len(recipe.parts) > 1
+        sums.append(last + recipe.centre * count if averaged else last)
+        counts.append(count if averaged else np.zeros_like(count))
+    found = Answers(np.vstack(sums), np.vstack(counts))
+    return found.where(found.are_averages | (np.abs(found.sums).max(axis=1) > 0))
 
 
 # --- the course --------------------------------------------------------------------------------------------
@@ -284,31 +311,21 @@ def _residual(ground: Ground, rows: Floats) -> Residual | None:
 # --- deciding ----------------------------------------------------------------------------------------------
 
 
-def ratios(ground: Ground, course: Course, known: Known, *, index: int) -> SignalToNoise:
-    """Return bounds for the ratios of an analysis's cells if the next finer one is taken, and they are read off it."""
-    W = ground.analyses[index].W
-    then = _with(ground.known, *(ground.rows(part) for part in course.way(index + 1)))
-    centre, spread = np.abs(known.estimate(W)), SIGMAS * np.sqrt(known.variances(W))
-    noise = np.sqrt(then.variances(W))
-    return SignalToNoise((centre - spread) / noise, (centre + spread) / noise)
+def ratios(
+    ground: Ground, course: Course, known: Known, *, of: int, taking: int, deviations: float = 0.0
+) -> SignalToNoise:
+    """Return bounds for the ratios of an analysis's answers if one is taken, itself or a finer one to read it off."""
+    then = _with(ground.known, *(ground.rows(part) for part in course.way(taking)))
+    return signals.ratios(known, then, answers=ground.analyses[of].answers, deviations=deviations)
 
 
-def removed(ground: Ground, course: Course, known: Known) -> list[float]:
-    """Return by how much each analysis would lower the variance of its cells, in squares of what a record adds.
+def gain(ground: Ground, course: Course, known: Known, *, index: int, ratio: float, deviations: float = 0.0) -> float:
+    """Return how much of an analysis becomes usable if it is taken, of 1: what it is then, less what it is already.
 
-    Before anything is known, points are independent with the variance that what is shared shows them to have
-    (Bayesian view of section 6.2).
+    Section 6.2 takes what lowers uncertainty most. Summed over answers that is whatever has the most of them, so here
+    it is averaged over them, and nobody gains by a ratio beyond the one that is wanted.
     """
-    shared = course.shared[0]
-    spread = float((known.estimate(shared) ** 2 + known.variances(shared)).sum() / (shared**2).sum())
-    found = []
-    for one, rest in zip(ground.analyses, course.rests, strict=True):
-        W = one.W / np.abs(one.W).max(axis=1, keepdims=True)
-        after = known.rows if rest is None else np.vstack([known.rows, ground.rows(rest)])
-        basis = row_space(np.vstack([W, after]))
-        prior = np.eye(len(basis)) / np.sqrt(spread)
-        before, then = (
-            _telling(np.vstack([rows @ basis.T, prior])).variances(W @ basis.T) for rows in (known.rows, after)
-        )
-        found.append(float((before - then).sum()))
-    return found
+    answers = ground.analyses[index].answers
+    then = ratios(ground, course, known, of=index, taking=index, deviations=deviations)
+    already = signals.ratios(known, known, answers=answers, deviations=deviations)
+    return then.usable(ratio) - already.usable(ratio)

@@ -17,7 +17,8 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from planner.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, Unsupported
+from planner.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, UnknownParameter, Unsupported
+from planner.numerals import whole
 from planner.sandbox import CLOCKS, function_name, span
 
 DIALECT = "postgres"
@@ -26,6 +27,10 @@ logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings hold what a
 
 MAX_TOKENS = 10_000
 """Longest statement, in words, numbers and signs: what is longer takes too long to plan."""
+
+
+MOST_DIGITS, MOST_PARAMETERS = 1_000, 65_535
+"""Longest number, and the last $n that a client can give a value for."""
 
 
 class Commands(Postgres):
@@ -133,12 +138,34 @@ def tokens_of(sql: str) -> list[Token]:
         tokens = tokenized(sql, Commands)
     except SqlglotError as error:
         raise SyntaxRefusal("the text can't be read as SQL", hint="check quotes and comments") from error
+    _check_numbers(tokens)
     if len(tokens) > MAX_TOKENS:
         raise TooLarge(
             f"the statement has {len(tokens):,} words and signs, the limit is {MAX_TOKENS:,}",
             hint="put long lists of values into ranges, or into a public table",
         )
     return tokens
+
+
+def _check_numbers(tokens: Sequence[Token]) -> None:
+    """Refuse numbers that nobody means: whoever counts up to one, or reads all its digits, comes to no end."""
+    is_parameter = False
+    for token in tokens:
+        place, after_dollar = (token.start, token.end), is_parameter
+        is_parameter = token.token_type == TokenType.PARAMETER
+        if after_dollar and token.text[:1].isdigit():
+            if not whole(token.text, most=MOST_PARAMETERS):
+                raise UnknownParameter(
+                    f"there is no parameter ${token.text[:20]}",
+                    hint=f"they go from $1 to ${MOST_PARAMETERS}",
+                    span=place,
+                )
+        elif token.token_type == TokenType.NUMBER and len(token.text) > MOST_DIGITS:
+            raise TooLarge(
+                f"a number has {len(token.text):,} digits, the limit is {MOST_DIGITS:,}",
+                hint="write it shorter, as in 1e300",
+                span=place,
+            )
 
 
 def tokenized(sql: str, dialect: type[Postgres]) -> list[Token]:
@@ -337,7 +364,8 @@ def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
     position = 0
     for node in list(tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)):
         if isinstance(node, exp.Parameter):
-            key: int | str = int(node.name) - 1 if node.name.isdigit() else node.name
+            number = whole(node.name, most=MOST_PARAMETERS)
+            key: int | str = node.name if number is None else number - 1
         elif node.this:
             key = node.name
         else:

@@ -10,7 +10,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner import asked as asking
-from planner import names, statement
+from planner import explain, names, statement
 from planner.asked import Asked
 from planner.errors import BadValue, Forbidden, NotGrouped, Refusal, TooLarge, Unsupported, WrongType
 from planner.functions import Constant, Row
@@ -42,6 +42,18 @@ class Subject:
     keys: Mapping[str, str]  # name and type of the group keys that are shown
     groups: Sequence[Row]  # their values
     span: tuple[int, int] | None  # of the aggregate
+    limited: bool  # of the copy no more rows of a privacy unit count than of the original
+
+    @property
+    def compared(self) -> str | None:
+        """Return in words which rows are compared; None if all of both tables are."""
+        original, copy = self.original, self.copy.name
+        if original.unit is None:
+            return None
+        most = f"at most {explain.number(original.max_rows_per_unit, 'row')} of each {original.unit}"
+        if self.limited:
+            return f"{most}, in {original.name} and in {copy} alike"
+        return f"{most} in {original.name}, and all rows of {copy}, which has no column {original.unit}"
 
 
 def subject(gate: Gate, text: Constant, *, taken: Collection[str]) -> Subject:
@@ -114,7 +126,8 @@ def _subject(gate: Gate, ready: Ready, copy: Table, taken: Collection[str]) -> S
     rows = ready.bench.rows(f"SELECT {columns} FROM {placement.keys[0]} ORDER BY g")
     groups = rows if outputs else [()] * len(rows)
     exact = Exact.of(gate.sandbox.reader(copy.name))
-    return Subject(copy, part.measured.table, found, exact, keys, groups, aggregate.span)
+    limited = gate.sandbox.is_limited(copy.name)
+    return Subject(copy, part.measured.table, found, exact, keys, groups, aggregate.span, limited)
 
 
 def _part(ready: Ready) -> Prepared:

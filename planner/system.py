@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechanisms.accounting import gaussian_epsilon, rho_to_epsilon
-from planner.accounts import shown_payers
+from planner.accounts import SHARE, shown_payers
 from planner.costs import rho_of
 from planner.sandbox import Workbench
 from planner.sources.duckdb import quoted
@@ -136,6 +136,8 @@ def _queries(gate: Gate) -> Iterator[Row]:
     """One row for each question that was paid for: the releases of one statement stand in a row."""
     current: list[Any] = []
     for r in gate.ledger.releases():
+        if r.kind == SHARE:  # what was paid is told by the releases of which it is a share
+            continue
         if current and (current[0].analyst, current[0].sql) != (r.analyst, r.sql):
             yield _query(current)
             current = []

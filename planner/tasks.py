@@ -96,31 +96,45 @@ class LinearTask:
         fresh, needed = (float(np.square(rows).sum()) for rows in (self._fresh_rows, self._rows(self.evidence)))
         return float(np.clip(1 - needed / fresh, 0.0, 1.0))
 
-    def answers(self, new: Sequence[Release] | None, s: int) -> tuple[Floats, Floats, Floats]:
-        """Return what is known of the groups of set s: estimates (G, F), covariances (G, F, F), reach (G, F).
+    def answers(self, new: Sequence[Release] | None, s: int) -> tuple[Floats, Floats]:
+        """Return what is known of the groups of set s: estimates (G, F) and their covariances (G, F, F).
 
         `new` are the releases of this statement; None stands for zeros, before anything is measured.
         """
         values, covariance = self._estimates(new)
-        reach = np.broadcast_to(linear.reach(self.question), values.shape)
+        return values[self._mine(s)], covariance[self._mine(s)]
+
+    def points(self, s: int) -> Floats:
+        """Return points between which lies what one record can add to functionals of set s: (G or 1, F, P)."""
+        found: Floats = self.question.points[0] * self.question.units[:, None]
         if len(self.sets) == 1:
-            return values, covariance, reach
-        # Several sets are one problem: the functionals of set s stand in a row, group after group.
-        each, before = values.shape[1] // sum(self.counts), sum(self.counts[: self.sets.index(s)])
-        index = (before + np.arange(self.counts[self.sets.index(s)]))[:, None] * each + np.arange(each)
-        return values[0][index], covariance[0][index[:, :, None], index[:, None, :]], reach[0][index]
+            return found[None]
+        groups = sum(self.counts)
+        return found.reshape(groups, len(found) // groups, -1)[self._mine(s)]
+
+    def _mine(self, s: int) -> slice:
+        """Return which of the groups of all sets are those of set s."""
+        place = self.sets.index(s)
+        before = sum(self.counts[:place])
+        return slice(before, before + self.counts[place]) if len(self.sets) > 1 else slice(None)
 
     def _estimates(self, new: Sequence[Release] | None) -> tuple[Floats, Floats]:
-        """Return all functionals of every group (groups, F) and their covariances (groups, F, F)."""
-        groups, width = self.question.groups, len(self.question.units)
+        """Return all functionals of every group of all sets (G, F) and their covariances (G, F, F).
+
+        Several sets are one problem of one group, in which the functionals stand in a row, group after group.
+        """
+        question = self.question
+        groups = question.groups if len(self.sets) == 1 else sum(self.counts)
+        width = question.groups * len(question.units) // groups if groups else len(question.units)
         if new is None:
             return np.zeros((groups, width)), np.zeros((groups, width, width))
         if self.before is None:
             releases = of_task(self, new)
             found = linear.known(self.question, [bodies.measurement(release) for release in releases])
             ys = [bodies.values(release) for release in releases]
-            y = np.concatenate(ys, axis=1) if ys else np.zeros((groups, 0))
-            return y @ found.L.T, np.broadcast_to(found.covariance, (groups, width, width))
+            y = np.concatenate(ys, axis=1) if ys else np.zeros((question.groups, 0))
+            covariances = np.broadcast_to(found.covariances(width), (groups, width, width))
+            return (y @ found.L.T).reshape(groups, width), covariances
         table, known = self.question.workspace.table, set(self.before.releases)
         own = [r for r in new if r.table == self.table and r.kind == "linear" and r.id not in known]
         told = [read for release in own if (read := bodies.read(release, table)) is not None]
@@ -203,7 +217,8 @@ class DistinctTask:
                 scale=scale,
                 bits=bits,
             )
-        return bodies.encode({**bodies.described(q.workspace), "scale": scale, "bits": bits, "y": y})
+        placed = bodies.placed(q.workspace, cell=q.cell, group=q.group, label=q.label)
+        return bodies.encode({**placed, "units": q.units, "scale": scale, "bits": bits, "y": y})
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +271,8 @@ class QuantileTask:
             draws=self.draws.draws,
         )
         described = [[str(epsilon), str(offset)] for epsilon, offset in self.draws.draws]
-        return bodies.encode({**bodies.described(q.workspace), "draws": described, "y": y})
+        placed = bodies.placed(q.workspace, cell=q.cell, group=q.group, label=q.label)
+        return bodies.encode({**placed, "size": q.size, "p": str(p), "draws": described, "y": y})
 
 
 Task: TypeAlias = "LinearTask | MarginalTask | DistinctTask | QuantileTask"

@@ -10,11 +10,11 @@ import numpy as np
 
 from mechanisms.join import Join
 from mechanisms.known import Known
-from planner.accounts import Charge
+from planner.accounts import Charge, total
 from planner.costs import to_units_down
 from planner.errors import TooLarge
-from planner.joining import MET, Joining, Solver
-from planner.joint import Asked, Joint, Payable, Together, scaled, total
+from planner.joining import MET, Joining, Solver, Within
+from planner.joint import Asked, Joint, Payable, Together, scaled
 from planner.marginal import MarginalTask
 from planner.plan import Plan, Planner
 from planner.policy import Table
@@ -44,14 +44,18 @@ class Workshop:
     def shell(self, asked: Asked, *, scale: float) -> Plan:
         """Return a plan of a query whose questions of counts and sums need not be planned for that accuracy."""
         plan = self.alone(asked)
-        return plan if all(_is_shared(task) for task in plan.tasks) else self.alone(asked, scale=scale)
+        return plan if all(is_shareable(task) for task in plan.tasks) else self.alone(asked, scale=scale)
 
     def alone_charges(self, asked: Asked) -> list[Charge]:
         """Return what the query would be charged by itself."""
         return self._charges(self.alone(asked).paid)
 
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
-        return [Charge(self._tables[t.table].population, t.table, t.cost) for t in tasks if t.cost is not None]
+        return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
+
+    def within(self, queries: Sequence[Asked], within: Mapping[str, Within]) -> Together:
+        """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
+        return Joining(self, queries, within=within).plan()
 
     def together(self, queries: Sequence[Asked], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
@@ -102,13 +106,13 @@ class Workshop:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
         """
-        found = Joining(self, queries, 1.0, None)
+        found = Joining(self, queries)
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
     def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
-        found = Joining(self, queries, 1.0, None)
+        found = Joining(self, queries)
         found.tasks = {task.key: task for task in tasks}
         return found.result()
 
@@ -119,16 +123,17 @@ class Workshop:
         return self._tables[table].population
 
 
-def separately(plans: Mapping[str, Together]) -> tuple[list[Payable], dict[str, str]]:
-    """Return everybody's own tasks, each a release of its own, and who pays for it."""
-    tasks: dict[str, Payable] = {}
-    payers: dict[str, str] = {}
+def separately(plans: Mapping[str, Together]) -> dict[str, list[Payable]]:
+    """Return everybody's own tasks, each a release of its own; what two would release alike is the first one's."""
+    found: dict[str, Payable] = {}
+    owners: dict[str, list[Payable]] = {name: [] for name in plans}
     for name, plan in plans.items():
         for task in plan.tasks:
             own = replace(task, payer=name) if isinstance(task, Joint) else task
-            tasks[own.key] = own
-            payers.setdefault(own.key, name)
-    return list(tasks.values()), payers
+            if own.key not in found:
+                found[own.key] = own
+                owners[name].append(own)
+    return owners
 
 
 def identity(known: Known, W: Floats, c: Floats) -> Join:
@@ -148,5 +153,6 @@ def identity(known: Known, W: Floats, c: Floats) -> Join:
     return Join(np.sqrt(high) * np.eye(W.shape[1]), high, 0.0, np.zeros(len(W)))
 
 
-def _is_shared(task: Task) -> bool:
-    return isinstance(task, MarginalTask) or (isinstance(task, LinearTask) and task.recall is not None)
+def is_shareable(task: Task | Payable) -> bool:
+    """Return whether a task can be planned together with others."""
+    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.recall is not None)

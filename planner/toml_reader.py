@@ -10,9 +10,10 @@ import difflib
 import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
+from functools import cached_property
 from typing import Any
 
 from planner.errors import Mistake
@@ -42,6 +43,15 @@ _SCALAR = re.compile(
 )
 
 
+MOST_BYTES = 8 * 2**20
+"""The largest file that is read: a list of some hundred thousand values fits, and takes seconds."""
+
+MOST_PARTS = 32
+"""So many parts a key may have; the time that tomllib takes grows with their square."""
+
+_LONG_KEY = re.compile(rf"{_SIMPLE_KEY}(?:[ \t]*\.[ \t]*{_SIMPLE_KEY}){{{MOST_PARTS}}}")
+
+
 def locate(text: str) -> dict[KeyPath, int]:
     """Return the line, counted from 1, on which each key, table and array element of `text` first stands.
 
@@ -56,6 +66,26 @@ def locate(text: str) -> dict[KeyPath, int]:
 def line_of(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
     """Return the line of `path`, or of the nearest thing around it that stands in the file, or 1."""
     return next((lines[path[:n]] for n in range(len(path), 0, -1) if path[:n] in lines), 1)
+
+
+class Lines(Mapping[KeyPath, int]):
+    """What `locate` returns, found when it is first asked for: most files have no mistakes."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    @cached_property
+    def _found(self) -> dict[KeyPath, int]:
+        return locate(self._text)
+
+    def __getitem__(self, path: KeyPath) -> int:
+        return self._found[path]
+
+    def __iter__(self) -> Iterator[KeyPath]:
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(self._found)
 
 
 class _Scanner:
@@ -148,10 +178,19 @@ def _parts(key: str) -> list[str]:
 
 def read(text: str) -> Section:
     """Return the document as a section, numbers as int or Decimal; raise ValueError if it is not TOML."""
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES // 2**20} MB: give values in a public table, not in the policy")
+    if long := _LONG_KEY.search(text):
+        line = text.count("\n", 0, long.start()) + 1
+        raise ValueError(f"a key has more than {MOST_PARTS} parts (at line {line}, column 1)")
     try:
-        return Section((), tomllib.loads(text, parse_float=_decimal), locate(text))
+        return Section((), tomllib.loads(text, parse_float=_decimal), Lines(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except tomllib.TOMLDecodeError:
+        raise
+    except ValueError:  # Python's own limit
+        raise ValueError("a number has too many digits") from None
 
 
 def _decimal(text: str) -> Decimal:

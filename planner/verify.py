@@ -10,6 +10,7 @@ Which decider is taken, its price and its errors depend on the synthetic table, 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 from planner import cases as each
 from planner import explain
 from planner.accounts import Charge, Release
-from planner.asked import Ranked, Summed
+from planner.asked import Ranked, Summed, sizes
 from planner.cases import AUTO, FREE, Case, Decisions, Wish
 from planner.errors import BadValue, Unsupported
 from planner.functions import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.linear import Question
 from planner.plan import Planner
 from planner.recall import Recall
 from planner.subject import Subject, subject
@@ -49,6 +51,9 @@ COLUMNS = {
     "delta": "DOUBLE",
     "wrong": "VARCHAR",
     "why": "VARCHAR",
+    "compared": "VARCHAR",
+    "provided": "VARCHAR",
+    "tau_if_alike": "DOUBLE",
 }
 
 
@@ -59,8 +64,11 @@ class Verdict:
     group: the keys of its group, by name.
     decision: None if it was only explained, or if there is nothing to decide.
     epsilon, rho: what it costs, or had cost when it was made; 0 if earlier releases told it.
-    effective_tau: the smallest tau that can be told at error delta for this epsilon.
+    effective_tau: the smallest tau that can be told at error delta for this epsilon; None if none can be known to be.
     wrong: the probability of a wrong decision for true gaps |q(D) - q(D_s)|; empty if earlier releases told it.
+    compared: which rows of both tables, if not all.
+    provided: what the true table is taken to be like for effective_tau and wrong; None if they hold whatever it is.
+    tau_if_alike: what effective_tau would be if the true table had as many rows as the synthetic one.
     """
 
     group: Mapping[str, Any]
@@ -76,6 +84,14 @@ class Verdict:
     delta: float
     wrong: Mapping[float, float]
     why: str
+    compared: str | None
+    provided: str | None
+    tau_if_alike: float | None
+
+    @property
+    def least_tau(self) -> float | None:
+        """The effective tau, or where too little is known of the true table what it would be if that were alike."""
+        return self.tau_if_alike if self.effective_tau is None else self.effective_tau
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,7 @@ def _verdict(row: dict[str, Any]) -> Verdict:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments) -> Wish:
+def _wish(arguments: Arguments, about: Subject) -> Wish:
     tau, relative = _tau(arguments["tau"])
     epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
@@ -115,7 +131,7 @@ def _wish(arguments: Arguments) -> Wish:
         tau,
         relative,
         Fraction(epsilon).limit_denominator(10**12),
-        _decider(arguments["decider"]),
+        _decider(about, arguments["decider"]),
         DELTA if delta is None else delta,
         bool(arguments["explain"].value),
     )
@@ -142,9 +158,9 @@ def columns(gate: Gate, arguments: Arguments) -> dict[str, str]:
 
 def plan(session: Session, arguments: Arguments) -> Planned:
     """Return what a verification would release, and what that costs; read nothing protected."""
-    gate, wish = session.gate, _wish(arguments)
+    gate = session.gate
     about = subject(gate, arguments["sql"], taken=COLUMNS)
-    _check_decider(about, wish.decider, arguments["decider"])
+    wish = _wish(arguments, about)
     claimed, table, as_of = each.claimed(about, wish), about.original, session.settings.as_of
     if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
         raise BadValue(
@@ -156,13 +172,15 @@ def plan(session: Session, arguments: Arguments) -> Planned:
     title = _title(about, wish)
     stored = _stored(session, each.digest(about, wish, claimed), table.name, version)
     if stored is not None:
-        rows = each.stored_rows(about, stored)
+        rows = each.stored_rows(about, stored, width=len(COLUMNS))
         if wish.explain:
             rows = [(*row[: len(about.keys)], None, *row[len(about.keys) + 1 :]) for row in rows]
         before = explain.line("known already", f"decided before: release {stored.id}")
         return _free(about, (title, before), (stored.id,), rows)
-    recall = _recall(gate, about, version, as_of)
+    recall = None if isinstance(about.asked, Ranked) else _recall(gate, about, about.asked.question, version, as_of)
     known = each.settled(about.asked, claimed, wish.delta, recall)
+    if about.asked.kind in SIZED:
+        known = each.sized(about.asked, known, _recall(gate, about, sizes(about.asked), version, as_of))
     found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
     task = Decisions(about, wish, version, found)
     lines = (title, *_lines(task))
@@ -175,7 +193,7 @@ def plan(session: Session, arguments: Arguments) -> Planned:
                 hint="RESET noisegate.as_of to ask anew",
             )
         return _free(about, lines, (), task.known())
-    charges = [Charge(table.population, table.name, task.cost)] if task.paid else []
+    charges = [Charge(table.population, table.name, version, task.cost)] if task.paid else []
     return Planned(
         [charges] if charges else (),
         (table.population,),
@@ -186,25 +204,32 @@ def plan(session: Session, arguments: Arguments) -> Planned:
     )
 
 
-def _decider(named: Constant) -> str:
-    """Return the name of a decider, in whichever case it was written; refuse one that there is not."""
-    names = {name.lower(): name for name in (AUTO, *DECIDERS)}
-    found = names.get(str(named.value or AUTO).lower())
-    if found is None:
-        raise BadValue(
-            f"there is no decider {named.value:.60}", hint=f"there are: {', '.join(names.values())}", span=named.span
-        )
-    return found
+def _decider(about: Subject, named: Constant) -> str:
+    """Return the full name of a decider, written in full or in short and in whichever case.
+
+    Refuse one that there is not, or that can't decide about the aggregate.
+    """
+    wanted, asked = str(named.value or AUTO).lower(), about.asked
+    signed = isinstance(asked, Summed) and asked.bounds[0] < 0 < asked.bounds[1]
+    fitting = [name for name, kind in DECIDERS.items() if kind == asked.kind and not (signed and name == "SVT_sum")]
+    names = {short(name).lower(): name for name in reversed(fitting)}  # the first of several is the paper's
+    names |= {name.lower(): name for name in (AUTO, *fitting)}
+    if wanted in names:
+        return names[wanted]
+    there = ", ".join(dict.fromkeys([AUTO, *fitting, *map(short, fitting)]))
+    if wanted not in {name.lower() for long in DECIDERS for name in (long, short(long))}:
+        raise BadValue(f"there is no decider {named.value:.60}", hint=f"there are here: {there}", span=named.span)
+    what = "sums of values of both signs" if signed and "svt" in wanted else f"a {asked.kind}"
+    raise Unsupported(f"{named.value} can't decide about {what}", hint=f"use one of: {there}", span=named.span)
 
 
-def _check_decider(about: Subject, name: str, named: Constant) -> None:
-    """Refuse a decider that does not fit the aggregate."""
-    fitting = [each for each, kind in DECIDERS.items() if kind == about.asked.kind]
-    signed = name == "SVT_sum" and isinstance(about.asked, Summed) and about.asked.bounds[0] < 0 < about.asked.bounds[1]
-    if name != AUTO and (name not in fitting or signed):
-        what = "sums of values of both signs" if signed else f"a {about.asked.kind}"
-        others = [AUTO, *(each for each in fitting if each != name)]
-        raise Unsupported(f"{name} can't decide about {what}", hint=f"use one of: {', '.join(others)}", span=named.span)
+def short(name: str) -> str:
+    """Return what people know a decider by, whatever it decides about.
+
+    >>> short("LM_count"), short("Hist_med")
+    ('LM', 'HIST')
+    """
+    return name.partition("_")[0].upper()
 
 
 def _stored(session: Session, question: str, table: str, version: int) -> Release | None:
@@ -213,10 +238,8 @@ def _stored(session: Session, question: str, table: str, version: int) -> Releas
     return next((r for r in found if latest is None or r.id <= latest), None)
 
 
-def _recall(gate: Gate, about: Subject, version: int, as_of: int | None) -> Recall | None:
-    if isinstance(about.asked, Ranked):
-        return None
-    found = gate.histories[about.original.name].recall(about.asked.question, version=version, as_of=as_of)
+def _recall(gate: Gate, about: Subject, question: Question, version: int, as_of: int | None) -> Recall | None:
+    found = gate.histories[about.original.name].recall(question, version=version, as_of=as_of)
     return found if found is not None and found.releases else None
 
 
@@ -232,7 +255,7 @@ def _tell(told: Told, sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing i
 
 def _run(session: Session, task: Decisions, sql: str, step: Step) -> Told:
     (release,), charged = session.release([task], sql, step)
-    return Told(each.stored_rows(task.about, release), charged)
+    return Told(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
 
 
 # --- for people --------------------------------------------------------------------------------------------
@@ -249,6 +272,8 @@ def _lines(task: Decisions) -> Iterator[str]:
     line, cells = explain.line, task.about.asked.question.workspace
     sizes = " × ".join(f"{axis.column} {axis.size}" for axis in cells.axes)
     yield line("measured on", explain.number(cells.cells, "cell") + (f" ({sizes})" if sizes else ""))
+    if task.about.compared is not None:
+        yield line("compared", task.about.compared)
     known = [case for case in task.cases if case.name == FREE]
     if known:
         yield line("known already", f"{explain.number(len(known), 'decision')}: {known[0].why}")
@@ -262,8 +287,11 @@ def _lines(task: Decisions) -> Iterator[str]:
         price = f"ε {float(task.wish.epsilon):g}, ρ {float(first.decider.rho):.3g}"
         yield line("decider", f"{name} for {explain.number(len(cases), 'decision')}, {price} each")
         yield line("why", first.why)
-        taus = [case.effective_tau for case in cases if case.effective_tau is not None]
-        yield line("effective tau", f"{max(taus):.4g} at error {task.wish.delta:g}")
+        if first.provided is not None:
+            yield line("provided", first.provided)
+        taus, alike = ([getattr(case, name) or 0.0 for case in cases] for name in ("effective_tau", "alike"))
+        told = f"{max(taus):.4g} at error {task.wish.delta:g}" if max(taus) < math.inf else "not known"
+        yield line("effective tau", told if max(taus) == max(alike) else f"{told}; {max(alike):.4g} if alike")
     if len(task.cases) == 1 and (wrong := each.wrong(task.cases[0], task.about.asked.unit)) is not None:
         shown = ", ".join(f"{gap:g}: {chance:.2g}" for gap, chance in json.loads(wrong))
         yield line("wrong, by gap", shown)
@@ -283,6 +311,9 @@ DECIDERS = {
     "Hist_med": "quantile",
 }
 """Every decider, and the aggregate that it decides about."""
+
+SIZED = ("avg", "quantile")
+"""Aggregates of which it depends on the number of true rows how often a decision is wrong."""
 
 FUNCTION = Function(
     "verify",

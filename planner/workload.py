@@ -7,7 +7,7 @@ COUNT, SUM, AVG and VARIANCE are all linear on the same integer data vector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,13 +57,18 @@ class Functional:
     coefficients: Floats
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Recipe:
-    """How one aggregate is made of functionals: their numbers, and the centre that sums were taken around."""
+    """How one aggregate is made of functionals: their numbers, and the centre that sums were taken around.
+
+    `bounds` are, for each grouping set, the least and the most that the argument can be in every group of an average
+    or a variance; infinite and the wrong way round where no record can count.
+    """
 
     aggregate: int
     parts: tuple[int, ...]
     centre: float = 0.0
+    bounds: tuple[tuple[Floats, Floats], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,7 +243,9 @@ class _Builder:
         parts = self._placed(aggregate, term, holds)
         if aggregate.kind == "sum":
             return Recipe(number, (self._add(functionals, "sum", self._sum(parts)),))
-        centre = self._centre(parts)
+        least, most = self._range(parts)
+        inside = np.isfinite(least)
+        centre = float(least[inside].min() + most[inside].max()) / 2 if inside.any() else 0.0
         present = np.any([part.present for part in parts], axis=0)
         centred = [part.minus(centre) for part in parts]
         numbers = [
@@ -247,7 +254,7 @@ class _Builder:
         ]
         if aggregate.kind in ("variance", "stddev"):
             numbers.append(self._add(functionals, "square", self._square(centred)))
-        return Recipe(number, tuple(numbers), centre)
+        return Recipe(number, tuple(numbers), centre, tuple(self._bounds(least, most)))
 
     def _placed(self, aggregate: Aggregate, term: _Term, holds: NDArray[np.bool_]) -> list[_Placed]:
         if term.weight is None:
@@ -296,15 +303,24 @@ class _Builder:
                 coefficients[:, self._feature(part.column, 2)] += part.slope**2
         return coefficients
 
-    def _centre(self, parts: Sequence[_Placed]) -> float:
-        """Return the middle of what the argument can be, over all places at which it is present."""
-        ends = []
+    def _range(self, parts: Sequence[_Placed]) -> tuple[Floats, Floats]:
+        """Return the least and the most that the argument can be at every place; inf, -inf where it is absent."""
+        least, most = np.full(len(self.placement.cell), np.inf), np.full(len(self.placement.cell), -np.inf)
         for part in parts:
             for bounds in (self.low, self.high):
                 u = bounds[:, self._feature(part.column, 1) - 1] if part.column is not None else 0
-                ends.append((part.low + part.slope * u)[part.present])
-        values = np.concatenate(ends)
-        return float(values.min() + values.max()) / 2 if len(values) else 0.0
+                end = part.low + part.slope * u
+                least = np.where(part.present, np.minimum(least, end), least)
+                most = np.where(part.present, np.maximum(most, end), most)
+        return least, most
+
+    def _bounds(self, least: Floats, most: Floats) -> Iterator[tuple[Floats, Floats]]:
+        """Yield for each grouping set what the argument is between in every group."""
+        for group, groups in zip(self.placement.groups, self.placement.group_counts, strict=True):
+            bottom, top = np.full(groups, np.inf), np.full(groups, -np.inf)
+            np.minimum.at(bottom, group, least)
+            np.maximum.at(top, group, most)
+            yield bottom, top
 
     @staticmethod
     def _add(functionals: list[Functional], role: str, coefficients: Floats) -> int:
@@ -360,7 +376,7 @@ def _at_ends(node: exp.Expr, name: str | None, domain: Domain | None, bench: Wor
     if name is not None and domain is not None:
         value = f"SELECT i, {grid_value(domain)} AS {quoted(name)} FROM (VALUES (0), ({domain.size - 1})) AS r(i)"
         source = f" FROM ({value}) AS {quoted(BASE)} ORDER BY i"
-    rows = bench.run(f"SELECT {text}{source}").fetchall()
+    rows = bench.rows(f"SELECT {text}{source}")
     ends = [row[0] for row in rows] * (1 if name is not None else 2)
     if any(end is None or not np.isfinite(end) for end in ends):
         return None

@@ -9,13 +9,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from sys import getsizeof
 from typing import Protocol
 
 from planner import statement
 from planner.errors import Refusal
-from planner.explain import Explanation
+from planner.explain import Explanation, percent
 from planner.gate import Session
+from planner.result import Columns
 from proxy.inference import parameter_types, sample
+from proxy.render import cost_text
 from proxy.ticket import Ticket
 from proxy.types import Column, Description, Table, column_of
 
@@ -29,12 +32,29 @@ class Answers(Protocol):
 
     def execute(self, sql: str, parameters: Sequence[object], declared: Sequence[int] = ()) -> Table: ...
 
-    def interrupt(self) -> None: ...
+
+@dataclass(frozen=True)
+class Price:
+    """What a client and the log are told of the way of an answer; the plan itself holds all that was known for it."""
+
+    path: str
+    repeatable: bool
+    notice: str
+    detail: str | None = None
+
+    @classmethod
+    def of(cls, plan: Explanation, cost: Fraction) -> Price:
+        """Return what an answer cost, as a notice and its detail."""
+        if not cost:
+            return cls(plan.path, plan.repeatable, cost_text(plan))
+        left = percent(1 - plan.rho_after / plan.budget)
+        detail = f"rho {float(cost):.6g} was charged on the dearest cell"
+        return cls(plan.path, plan.repeatable, f"{cost_text(plan)}, left {left}", detail)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement gave: rows for a statement that has columns, else a tag; `plan` for an answer of the gate's.
+    """What a statement gave: rows for a statement that has columns, else a tag; `price` for an answer of the gate's.
 
     `written` keeps the rows as bytes, by the formats that they were asked for in.
     """
@@ -42,9 +62,32 @@ class Outcome:
     tag: str
     columns: tuple[Column, ...] = ()
     rows: Sequence[tuple[object, ...]] = field(default_factory=list)
-    plan: Explanation | None = None
+    price: Price | None = None
     cost: Fraction = Fraction(0)
     written: dict[tuple[int, ...], bytes] = field(default_factory=dict, compare=False, repr=False)
+
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes of memory the rows take."""
+        return size_of(self.rows)
+
+
+LOOKED_AT = 100
+"""Of so many rows, spread over all of them, the size is looked at; the others are taken to be like them."""
+
+
+def size_of(rows: Sequence[tuple[object, ...]]) -> int:
+    """Return about how many bytes of memory rows take.
+
+    >>> 50_000 < size_of([(1, "x" * 1000)] * 50) < 70_000
+    True
+    """
+    if not rows:
+        return 0
+    if isinstance(rows, Columns) and not any(array.dtype.hasobject for array in rows.arrays):
+        return sum(array.nbytes for array in rows.arrays)
+    some = [rows[place] for place in range(0, len(rows), -(-len(rows) // LOOKED_AT))]
+    return sum(getsizeof(row) + sum(map(getsizeof, row)) for row in some) * len(rows) // len(some)
 
 
 class Desk:
@@ -100,12 +143,12 @@ class Desk:
         """Return the answer; what it newly releases is charged."""
         ticket.step("planning")
         if self.catalog.handles(sql):
-            ticket.interruptible(self.catalog.interrupt)
             table = self.catalog.execute(sql, values, types)
             return Outcome(f"SELECT {len(table.rows)}", table.columns, table.rows)
         result = self.session.execute(sql, values, on_step=ticket.step)
         columns = tuple(column_of(column) for column in result.columns)
-        return Outcome(result.tag, columns, result.rows, result.plan, result.cost)
+        price = None if result.plan is None else Price.of(result.plan, result.cost)
+        return Outcome(result.tag, columns, result.rows, price, result.cost)
 
 
 def _merged(stated: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:

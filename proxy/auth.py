@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from planner.passwords import Verifier, read_verifier
+from planner.passwords import SALT_BYTES, Verifier, read_verifier
 from planner.policy import Policy
 
 PLAIN, PLUS = "SCRAM-SHA-256", "SCRAM-SHA-256-PLUS"
@@ -36,6 +36,11 @@ def new_secret() -> bytes:
     return os.urandom(4)
 
 
+def new_salts() -> str:
+    """Return a secret from which salts of nobody are made, in hex."""
+    return os.urandom(32).hex()
+
+
 @dataclass(frozen=True)
 class Verifiers:
     """The verifiers of a policy, and a secret from which those of nobody are made."""
@@ -44,25 +49,31 @@ class Verifiers:
     secret: bytes
 
     @classmethod
-    def of(cls, policy: Policy) -> Verifiers:
-        """Return those of a policy; the secret outlives a restart, so that it can't be told apart from a salt."""
+    def of(cls, policy: Policy, secret: bytes) -> Verifiers:
+        """Return those of a policy.
+
+        Args:
+            secret: the same for as long as salts are: over restarts, in all gates, whichever passwords change.
+        """
         texts = {name: analyst.password for name, analyst in policy.analysts.items() if analyst.password}
-        known = {name: read_verifier(text) for name, text in texts.items()}
-        seed = "\0".join(texts.values()).encode() or os.urandom(32)
-        return cls(known, hashlib.sha256(b"nobody\0" + seed).digest())
+        return cls({name: read_verifier(text) for name, text in texts.items()}, secret)
 
     def of_user(self, user: str) -> tuple[Verifier, bool]:
         """Return the verifier of a user, and whether there is such a user.
 
-        Guarantee: for a name that is not known, the salt is the same every time, and nothing can be proved.
+        Guarantee: for a name that is not known, the salt is the same every time, as long as one that somebody has and
+        with the iterations of that one, and nothing can be proved.
         """
         found = self.known.get(user)
         if found is not None:
             return found, True
-        salt = hmac.digest(self.secret, b"salt\0" + user.encode(), "sha256")[:16]
-        stored = hmac.digest(self.secret, b"stored\0" + user.encode(), "sha256")
-        iterations = next((verifier.iterations for verifier in self.known.values()), FAKE_ITERATIONS)
+        shapes = sorted({(v.iterations, len(v.salt)) for v in self.known.values()}) or [(FAKE_ITERATIONS, SALT_BYTES)]
+        iterations, length = shapes[int.from_bytes(self._made_up("shape", user)) % len(shapes)]
+        salt, stored = self._made_up("salt", user, length), self._made_up("stored", user)
         return Verifier(iterations, salt, stored, stored), False
+
+    def _made_up(self, what: str, user: str, length: int = 32) -> bytes:
+        return hashlib.shake_256(self.secret + f"{what}\0{user}".encode()).digest(length)
 
 
 class Scram:
@@ -86,9 +97,11 @@ class Scram:
         flag, _, rest = text.partition(",")
         authorization, _, self._client_bare = rest.partition(",")
         self._bound = mechanism == PLUS
-        if not self._flag_is_right(flag) or (authorization and not authorization.startswith("a=")):
+        if not self._flag_is_right(flag):
             raise LoginFailed("the channel binding does not fit what was offered", sqlstate="08P01")
-        self._header = f"{flag},{authorization},"
+        if authorization:  # to log in as one analyst and be another is not offered
+            raise LoginFailed("the client names an authorization identity", sqlstate="0A000")
+        self._header = f"{flag},,"
         fields = self._client_bare.split(",")
         if len(fields) < 2 or not fields[0].startswith("n=") or not fields[1].startswith("r=") or len(fields[1]) < 10:
             raise LoginFailed("the client's first message can't be read", sqlstate="08P01")
@@ -149,34 +162,72 @@ def _decoded(text: str) -> bytes:
 
 FREE_TRIES = 5
 LONGEST_WAIT = 60.0
+FAMILIAR_WAIT = 2.0
+"""The longest wait for somebody who logged in from the same address before: others there can't shut them out."""
+
+ELSEWHERE_TRIES = 50
+"""So many failed tries at one name, from wherever, are free for addresses that never logged in with it."""
+
 FORGET_AFTER = 900.0
 MOST_KEPT = 10_000
 
+LONGEST_NAME = 100
+"""Of longer names only so many letters are remembered."""
+
 Key = tuple[str, str]
-"""Address of the client, and the name it gave."""
+"""Address of the client, and the name it gave; the address is empty for all of them together."""
 
 
 class BackOff:
     """Makes those who fail to log in wait: after some free tries twice as long each time, up to a minute.
 
-    Counted for each address and name together, so that nobody can lock an analyst out from elsewhere.
+    Whoever judges a password asks `wait` right before, so that many tries at once are no more than many in turn.
+    Counted for each address and name together, so that nobody can lock an analyst out from elsewhere, and besides for
+    each name over all addresses that never logged in with it, so that guessing from many addresses is slow as well.
     """
 
     def __init__(self) -> None:
         self._failures: OrderedDict[Key, tuple[int, float]] = OrderedDict()
+        self._familiar: OrderedDict[Key, None] = OrderedDict()
+
+    def knows(self, key: Key) -> bool:
+        """Return whether somebody logged in with this name from this address before."""
+        return key in self._familiar
 
     def wait(self, key: Key, now: float) -> float:
         """Return for how many seconds this one is not let in, whatever it says."""
+        if self.knows(key):
+            return self._wait(key, now, free=FREE_TRIES, longest=FAMILIAR_WAIT)
+        return max(
+            self._wait(key, now, free=FREE_TRIES, longest=LONGEST_WAIT),
+            self._wait(_anywhere(key), now, free=ELSEWHERE_TRIES, longest=LONGEST_WAIT),
+        )
+
+    def _wait(self, key: Key, now: float, *, free: int, longest: float) -> float:
         count, last = self._failures.get(key, (0, now))
-        if count < FREE_TRIES:
+        if count < free:
             return 0.0
-        return max(0.0, last + min(LONGEST_WAIT, 2.0 ** (count - FREE_TRIES)) - now)
+        return max(0.0, last + min(longest, 2.0 ** min(count - free, 10)) - now)
 
     def failed(self, key: Key, now: float) -> None:
-        count, last = self._failures.pop(key, (0, now))
-        self._failures[key] = (1 if now - last > FORGET_AFTER else count + 1), now
+        for counted in (key,) if self.knows(key) else (key, _anywhere(key)):
+            count, last = self._failures.pop(counted, (0, now))
+            self._failures[counted] = (1 if now - last > FORGET_AFTER else count + 1), now
         while len(self._failures) > MOST_KEPT:
-            self._failures.popitem(last=False)
+            del self._failures[self._least_missed()]
+
+    def _least_missed(self) -> Key:
+        """Return the oldest who need not wait: else many made-up names would make up for failures at a real one."""
+        free = (key for key, (count, _) in self._failures.items() if count < FREE_TRIES)
+        return next(free, next(iter(self._failures)))
 
     def succeeded(self, key: Key) -> None:
         self._failures.pop(key, None)
+        self._familiar.pop(key, None)
+        self._familiar[key] = None
+        while len(self._familiar) > MOST_KEPT:
+            self._familiar.popitem(last=False)
+
+
+def _anywhere(key: Key) -> Key:
+    return "", key[1]

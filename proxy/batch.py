@@ -67,6 +67,13 @@ def shown(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[A
     return [names[i] for i in kept], [tuple(row[i] for i in kept) for row in result.rows]
 
 
+def notes(result: Result, columns: Sequence[str]) -> list[str]:
+    """Return what some columns tell in words, each text once: the reason as it is, others after their name."""
+    names = [column.name for column in result.columns]
+    found = [(name, row[names.index(name)]) for name in columns for row in result.rows]
+    return list(dict.fromkeys(text if name == "why" else f"{name}: {text}" for name, text in found if text))
+
+
 def combined(outcomes: Sequence[Outcome]) -> Result:
     """Return one result of all decisions: number and text of the query, its group as text, and what is told of it."""
     head = (OutputColumn("query", "BIGINT"), OutputColumn("sql", "VARCHAR"), OutputColumn("group", "VARCHAR"))

@@ -26,11 +26,13 @@ from planner import archive, round_file
 from planner.cases import AUTO
 from planner.check import check
 from planner.errors import BadValue, PolicyRefusal, Refusal, UnknownAnalyst
+from planner.explain import percent
 from planner.fidelity import TAU, fidelity
 from planner.functions import written
 from planner.gate import Gate, Session
 from planner.ledger import Ledger
 from planner.listening import Server
+from planner.numerals import whole
 from planner.passwords import scram_verifier
 from planner.policy import Policy, ledger_place, load
 from planner.proposal import propose
@@ -46,15 +48,17 @@ from proxy.render import (
     as_csv,
     as_json,
     cost_text,
-    percent,
     print_lines,
     print_result,
     print_table,
+    refresh_lines,
     value_text,
 )
 
 REFUSED, USAGE, OVER_BUDGET, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 BUDGET_SQLSTATE = "53400"
+CHOSEN = "analysis, chosen, good, rest, why"
+"""What a table shows of a choice."""
 
 Arguments = argparse.Namespace
 
@@ -301,7 +305,10 @@ def _verify(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPar
     command.add_argument("--tau", metavar="TAU", help="how far the truth may be away: a number, or 5%% of the answer")
     command.add_argument("--epsilon", metavar="E", type=_positive, help="how much each decision may tell of a person")
     command.add_argument(
-        "--decider", metavar="NAME", default=AUTO, help="default: %(default)s, the one that tells most"
+        "--decider",
+        metavar="NAME",
+        default=AUTO,
+        help="LM, EM, R2T, SVT or HIST, or in full, such as EM_count; default: %(default)s, the one that tells most",
     )
     command.add_argument(
         "--delta",
@@ -311,6 +318,30 @@ def _verify(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPar
         help="error at which thresholds are told; default: %(default)s",
     )
     command.add_argument("--explain", action="store_true", help="tell everything but the decision; spends nothing")
+    return command
+
+
+def _choose(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    command = _command(
+        commands,
+        "choose",
+        run_choose,
+        about="take the finest of several analyses that the data support, and pay for that one",
+        example='noisegate choose "SELECT count(*) FROM people" "SELECT sex, count(*) FROM people GROUP BY 1" --look',
+        more="What they share is looked at first; then the rest of the one that is taken is paid for.",
+    )
+    command.add_argument("sqls", metavar="SQL", nargs="+", help="2 to 16 SELECTs; a policy file may stand before them")
+    command.add_argument("--snr", metavar="R", type=_positive, help="ratio of an answer to its noise; default: 20")
+    command.add_argument("--fraction", metavar="F", type=_positive, help="in which part of the groups; default: 0.5")
+    command.add_argument("--rho", metavar="RHO", type=_positive, help="cost of each; default: by the session's error")
+    command.add_argument("--rule", metavar="NAME", help="nested or general; default: nested where it can be used")
+    command.add_argument("--deviations", metavar="K", type=float, help="how sure to be; default: 0, the estimate")
+    command.add_argument("--weights", metavar="W", type=_positive, nargs="+", help="what each analysis is worth")
+    command.add_argument("--no-stop", action="store_false", dest="stop", help="take one even if none is good enough")
+    command.add_argument("--look", action="store_true", help="tell how good each would be, and take none")
+    command.add_argument("--take", metavar="N", type=int, help="take the Nth, whatever a rule would say")
+    command.add_argument("--explain", action="store_true", help="say what it would cost; spends nothing")
+    _asking(command, formats=("table", "json", "csv"))
     return command
 
 
@@ -349,15 +380,17 @@ def _percentage(text: str) -> float:
 
 
 def _workers(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 64:
+    number = whole(text, most=64)
+    if not number:
         raise argparse.ArgumentTypeError(f"there are 1 to 64 workers, got {text!r}")
-    return int(text)
+    return number
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or int(text) > 65_535:
+    number = whole(text, most=65_535)
+    if number is None:
         raise argparse.ArgumentTypeError(f"a port lies between 0 and 65535, got {text!r}")
-    return int(text)
+    return number
 
 
 def _budget(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -399,10 +432,13 @@ def _refresh(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentPa
         run_refresh,
         about="take up a source whose data changed",
         example="noisegate refresh people",
-        more="Earlier answers stay charged, and are not reused any more.",
+        more="Says what that costs, and asks at a terminal. Earlier answers stay charged, are not reused any more, "
+        "and what they cost is shared by cells no longer.",
     )
     _policy(command)
     command.add_argument("table", metavar="TABLE", help="a table of the policy")
+    command.add_argument("--yes", action="store_true", help="do not ask")
+    command.add_argument("--dry-run", action="store_true", help="only say what it costs")
     return command
 
 
@@ -464,6 +500,10 @@ def _question(command: argparse.ArgumentParser, *, formats: tuple[str, ...], opt
     command.add_argument(
         "sql", metavar="SQL", nargs="?" if optional else None, help="one statement; - reads it from stdin"
     )
+    _asking(command, formats=formats)
+
+
+def _asking(command: argparse.ArgumentParser, *, formats: tuple[str, ...]) -> None:
     command.add_argument("--analyst", metavar="NAME", help="who asks, if the policy has several analysts")
     command.add_argument(
         "--set",
@@ -482,6 +522,8 @@ def _settle(arguments: Arguments) -> None:
         arguments.policy, arguments.table = arguments.table, arguments.policy
     if "url" in arguments and arguments.url.endswith(".toml"):
         arguments.policy, arguments.url = arguments.url, arguments.policy
+    if "sqls" in arguments:
+        _settle_choice(arguments)
     if "sql" not in arguments:
         return
     if "file" in arguments:
@@ -493,6 +535,18 @@ def _settle(arguments: Arguments) -> None:
     arguments.settings = [_setting(text) for text in arguments.settings]
     if arguments.sql == "-":
         arguments.sql = sys.stdin.read()
+
+
+def _settle_choice(arguments: Arguments) -> None:
+    """Tell the policy of `choose` from the analyses, and write the call that chooses among them."""
+    policies = [text for text in arguments.sqls if text.endswith(".toml")] or [POLICY]
+    sqls = [text for text in arguments.sqls if text not in policies]
+    if len(policies) > 1 or not sqls:
+        raise ValueError("one policy, please" if sqls else "SQL is missing")
+    names = ("snr", "fraction", "rho", "rule", "deviations", "weights", "stop", "look", "take")
+    call = written("choose", sqls, **{name: getattr(arguments, name) for name in names})
+    shown = CHOSEN if arguments.format == "table" else "*"
+    arguments.policy, arguments.sql = policies[0], call.replace("*", shown, 1)
 
 
 def _settle_file(arguments: Arguments) -> None:
@@ -514,7 +568,7 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 COMMANDS = (
-    *(_init, _check, _query, _explain, _verify, _fidelity, _round, _serve),
+    *(_init, _check, _query, _explain, _choose, _verify, _fidelity, _round, _serve),
     *(_budget, _passwd, _refresh, _export, _import, _relocate),
 )
 
@@ -597,6 +651,12 @@ def run_explain(arguments: Arguments) -> int:
     return 0
 
 
+def run_choose(arguments: Arguments) -> int:
+    """Choose, print a row for each analysis to stdout and the cost to stderr; or say what it would cost."""
+    arguments.intervals = False
+    return run_explain(arguments) if arguments.explain else run_query(arguments)
+
+
 def run_verify(arguments: Arguments) -> int:
     """Verify one query, or those of a file; print the decisions to stdout and the cost to stderr."""
     if arguments.file is not None:
@@ -612,8 +672,7 @@ def run_verify(arguments: Arguments) -> int:
         _print(result, arguments, intervals=False)
     else:
         _print_decisions(result)
-        why = [column.name for column in result.columns].index("why")
-        print_lines(_stdout(), dict.fromkeys(str(row[why]) for row in result.rows))
+        print_lines(_stdout(), batch.notes(result, ("why", "compared", "provided")))
     told = "nothing was spent" if arguments.explain else _outcome(result)
     _say(f"{batch.verdict(result.rows, result.columns)}; {told}")
     return 0
@@ -666,6 +725,7 @@ def _verify_file(arguments: Arguments) -> int:
         _print(result, arguments, intervals=False)
     else:
         _print_decisions(result, without="sql")
+        print_lines(_stdout(), batch.notes(result, ("compared",)))
     refused = [outcome.refusal for outcome in outcomes if outcome.refusal is not None]
     failed = f", {len(refused)} refused" if refused else ""
     cost = f"cost rho {float(result.cost):.4g} in all" if result.cost else "free"
@@ -830,10 +890,24 @@ def _ask_password() -> str:
 
 def run_refresh(arguments: Arguments) -> int:
     """Take up a source whose data changed."""
-    with Waiting(_stderr(), f"reading {arguments.table}"), _gate(arguments) as gate:
-        gate.refresh(arguments.table)
-    _say(f"{arguments.table}: earlier answers stay charged and are not reused any more")
+    with _gate(arguments) as gate:
+        for line in refresh_lines(arguments.table, *gate.paid(arguments.table), gate.cap):
+            print(printable(line))
+        if arguments.dry_run:
+            return 0
+        if sys.stdin.isatty() and not arguments.yes and not _agreed(f"refresh {arguments.table}?"):
+            _say("nothing was changed")
+            return 1
+        with Waiting(_stderr(), f"reading {arguments.table}"):
+            version = gate.refresh(arguments.table)
+    _say(f"{arguments.table}: refreshed, its data are version {version} now")
     return 0
+
+
+def _agreed(question: str) -> bool:
+    """Return whether somebody at the terminal says yes."""
+    _say(f"{question} [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def run_export(arguments: Arguments) -> int:

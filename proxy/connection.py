@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import math
 import socket
 import ssl
 import time
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from proxy.auth import LoginFailed, Scram, new_secret
+from proxy.auth import LONGEST_NAME, Key, LoginFailed, Scram, new_secret
 from proxy.login import Caller, Refused, negotiation, open_session, read_startup
 from proxy.session import Conversation, Ended, Send, Steps, Work
 from proxy.ticket import CANCELED, GONE, SHUTDOWN, TIMEOUT, Reason
@@ -50,16 +51,17 @@ class Connection(asyncio.Protocol):
         self.process = 0
         self.secret = new_secret()
         self.analyst: str | None = None
+        self.peer = "?"
+        self.silent = True  # until it has said who it is
         self._decoder = Decoder(Limits(message=house.config.max_message_bytes))
         self._state = State.OPENED
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._writable: asyncio.Future[None] | None = None
-        self._work: tuple[Work, asyncio.Future[Any]] | None = None
+        self._work: tuple[Work, Future[Any], asyncio.Future[Any]] | None = None
         self._busy: Future[Any] | None = None
         self._lost = self._closing = self._secure = False
-        self._peer = "?"
         self._conversation: Conversation | None = None
         self._started = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -73,7 +75,7 @@ class Connection(asyncio.Protocol):
             return
         self._transport = transport
         address = transport.get_extra_info("peername") or ("?",)
-        self._peer = str(address[0])
+        self.peer = str(address[0])
         _keep_alive(transport.get_extra_info("socket"))
         self.house.arrived(self)
         self.task = self._loop.create_task(self._live())
@@ -114,10 +116,11 @@ class Connection(asyncio.Protocol):
         """Stop the statement that runs, if there is one that can be stopped."""
         if self._work is None:
             return
-        work, outcome = self._work
+        work, future, outcome = self._work
         ended = work.ticket.stop(reason, unless_charged=unless_charged)
         if ended is not None and not outcome.done():
             outcome.set_exception(ended)
+            future.cancel()  # if it still waits, it leaves the queue
 
     def cancel(self, secret: bytes) -> None:
         """Stop the statement for a client that shows the secret."""
@@ -131,6 +134,15 @@ class Connection(asyncio.Protocol):
         self.stop(SHUTDOWN, unless_charged=True)
         if self._waiter is not None:
             self._wake(self._waiter)
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of rows are kept for the client."""
+        return 0 if self._conversation is None else self._conversation.held
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -147,7 +159,7 @@ class Connection(asyncio.Protocol):
             self._say(replies.complaint(refused.complaint))
         except ProtocolViolation as violation:
             self.house.metrics.add("noisegate_protocol_violations_total")
-            self.house.journal.warn("protocol violation", peer=self._peer, analyst=self.analyst, reason=str(violation))
+            self.house.journal.warn("protocol violation", peer=self.peer, analyst=self.analyst, reason=str(violation))
             self._say(replies.complaint(Complaint(str(violation), violation.sqlstate, Severity.FATAL)))
         except (OSError, ssl.SSLError, asyncio.CancelledError):
             pass
@@ -223,6 +235,7 @@ class Connection(asyncio.Protocol):
         startup = await self._opening()
         if startup is None:
             return None
+        self.silent = False
         self._decoder.started()
         self._say(negotiation(startup))
         caller = read_startup(startup)
@@ -269,36 +282,43 @@ class Connection(asyncio.Protocol):
             raise Refused("28000", "the connection must be encrypted", hint="connect with sslmode=require")
 
     async def _authenticate(self, caller: Caller) -> None:
-        key, house = (self._peer, caller.user), self.house
-        wait = house.back_off.wait(key, time.monotonic())
-        if wait > 0:
-            house.metrics.add("noisegate_logins_total", result="back-off")
-            raise Refused("28000", f"too many failed logins, try again in {wait:.0f} seconds")
+        key, house = (self.peer, caller.user[:LONGEST_NAME]), self.house
+        await self._wait_for_turn(key)
         try:
-            await (self._trust(caller) if house.config.auth == "trust" else self._scram(caller))
+            await (self._trust(caller) if house.config.auth == "trust" else self._scram(caller, key))
         except LoginFailed as failed:
             if failed.sqlstate != "08P01":
                 house.back_off.failed(key, time.monotonic())
             house.metrics.add("noisegate_logins_total", result="failed")
-            house.journal.warn("login failed", peer=self._peer, user=caller.user, reason=failed.reason)
+            house.journal.warn("login failed", peer=self.peer, user=caller.user, reason=failed.reason)
             what = "password" if house.config.auth == "scram" else "trust"
             raise Refused(failed.sqlstate, f'{what} authentication failed for user "{caller.user}"') from None
         house.back_off.succeeded(key)
         self.analyst = caller.user
         house.admit(self)
 
+    async def _wait_for_turn(self, key: Key) -> None:
+        """Return when a try to log in may be judged; Refused if that is not soon."""
+        while (wait := self.house.back_off.wait(key, time.monotonic())) > 0:
+            if not self.house.back_off.knows(key):
+                self.house.metrics.add("noisegate_logins_total", result="back-off")
+                raise Refused("28000", f"too many failed logins, try again in {math.ceil(wait)} seconds")
+            await asyncio.sleep(wait)
+
     async def _trust(self, caller: Caller) -> None:
         if caller.user not in self.house.gate.policy.analysts:
             raise LoginFailed("no such analyst", sqlstate="28000")
 
-    async def _scram(self, caller: Caller) -> None:
+    async def _scram(self, caller: Caller, key: Key) -> None:
         verifier, known = self.house.verifiers.of_user(caller.user)
         binding = self.house.tls.binding if self.house.tls is not None and self._secure else None
         exchange = Scram(verifier, known=known, binding=binding)
         self._say(replies.sasl(exchange.mechanisms))
         initial = m.SaslInitial.of(await self._password())
         self._say(replies.sasl_continue(exchange.first(initial.mechanism, initial.data or b"")))
-        final = exchange.final((await self._password()).data)
+        proof = (await self._password()).data
+        await self._wait_for_turn(key)  # others may have failed since this one began
+        final = exchange.final(proof)
         self._say(replies.sasl_final(final))
 
     async def _password(self) -> m.Password:
@@ -319,10 +339,11 @@ class Connection(asyncio.Protocol):
             make_catalog=lambda settings: house.catalog(caller.user, caller.database, self._with_process(settings)),
             recall=house.recall,
             on_end=self._ended,
+            held_elsewhere=lambda: house.held_by(caller.user, but=self),
         )
         self._state = after(self._state, Event.WELCOME)
         house.metrics.add("noisegate_logins_total", result="ok")
-        house.journal.info("connected", analyst=caller.user, peer=self._peer, tls=self._secure, process=self.process)
+        house.journal.info("connected", analyst=caller.user, peer=self.peer, tls=self._secure, process=self.process)
         self._say(
             replies.AUTHENTICATED
             + replies.parameters(variables.reported())
@@ -392,7 +413,7 @@ class Connection(asyncio.Protocol):
         """Return what the work gives, done in a thread; leave it there if it is stopped on its way."""
         if self._busy is not None and not self._busy.done():
             await self._outcome(work, self._busy, self._ignored)
-        future = self.house.submit(work.run)
+        future = self.house.submit(work.do, whose=self.analyst or "")
         try:
             return await self._outcome(work, future, self._settled)
         finally:
@@ -401,7 +422,7 @@ class Connection(asyncio.Protocol):
     async def _outcome(self, work: Work, future: Future[Any], settle: Callable[..., None]) -> Any:
         outcome: asyncio.Future[Any] = self._loop.create_future()
         future.add_done_callback(lambda done: self.house.call_soon(settle, done, outcome))
-        self._work = work, outcome
+        self._work = work, future, outcome
         timer = self._timer()
         try:
             return await outcome
@@ -422,8 +443,9 @@ class Connection(asyncio.Protocol):
     def _settled(done: Future[Any], outcome: asyncio.Future[Any]) -> None:
         if outcome.done():
             return
-        error = done.exception()
-        if error is not None:
+        if done.cancelled():  # the server ends
+            outcome.cancel()
+        elif (error := done.exception()) is not None:
             outcome.set_exception(error)
         else:
             outcome.set_result(done.result())

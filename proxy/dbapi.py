@@ -213,19 +213,31 @@ class Connection:
         fraction: float = choose.FRACTION,
         rho: float | Fraction | None = None,
         rule: str | None = None,
+        deviations: float = choose.DEVIATIONS,
+        stop: bool = True,
+        weights: Sequence[float] | None = None,
+        look: bool = False,
+        take: int | None = None,
     ) -> choose.Choice:
         """Return which of several analyses the data support; pays for the one that is taken and for nothing else.
 
         The same as SELECT * FROM noisegate.choose(…). Afterwards the plain SELECT of that analysis is free.
 
         Args:
-            sqls: the analyses, each a SELECT of counts or sums of the same table.
-            snr: nested rule; the signal-to-noise ratio that cells should keep.
-            fraction: nested rule; in which part of the cells.
+            sqls: the analyses, each a SELECT of counts, sums or averages of the same table.
+            snr: the signal-to-noise ratio that groups should have.
+            fraction: in which part of the groups.
             rho: the cost of each analysis; None for what the session's settings give a plain SELECT.
             rule: "nested" or "general"; None for nested where each analysis follows from the next finer one.
+            deviations: how many standard deviations a ratio must be clear of `snr`; 0 goes by the estimate.
+            stop: take nothing if no analysis can be good enough; False takes the best of them even so.
+            weights: general rule; what each analysis is worth to you.
+            look: tell how good each would be and what it would still cost, and take nothing.
+            take: the index of an analysis to take, counted from 0, whatever a rule would say.
         """
-        result = self._call("choose", sqls, snr=snr, fraction=fraction, rho=rho, rule=rule)
+        options = {"deviations": deviations, "stop": stop, "weights": weights, "look": look}
+        number = None if take is None else take + 1  # in SQL they are counted from 1
+        result = self._call("choose", sqls, snr=snr, fraction=fraction, rho=rho, rule=rule, **options, take=number)
         return choose.Choice.of(result.rows, result.cost)
 
     def verify(
@@ -246,7 +258,8 @@ class Connection:
             sql: a SELECT of one count, sum, average or quantile of a synthetic table, plain or by groups.
             tau: how far the truth may be away: a number, or a text such as "5%" for a part of the synthetic answer.
             epsilon: how much each decision may tell of a person.
-            decider: by which mechanism; "auto" for the one that tells the smallest gaps.
+            decider: by which mechanism: "LM", "EM", "R2T", "SVT" or "HIST", or in full, such as "EM_count"; "auto" for
+                the one that tells the smallest gaps.
             delta: the error at which `effective_tau` is told.
             explain: tell everything but the decision, and spend nothing.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from planner.errors import Refusal
 from planner.gate import Gate
 from planner.listening import Server as Config
 from proxy.answers import Answers
-from proxy.auth import BackOff, Verifiers
+from proxy.auth import BackOff, Verifiers, new_salts
 from proxy.connection import Connection
 from proxy.journal import Journal
 from proxy.login import Refused
 from proxy.metrics import Labels, Metrics
+from proxy.places import Places
 from proxy.portals import Problem
 from proxy.recall import Recall
 from proxy.session import Ended
@@ -34,8 +35,8 @@ THREADS = 16
 GRACE = 30.0
 """Seconds that statements which are charged have to be answered in, when the server ends."""
 
-NOT_YET = 2
-"""So many times max_connections may be open while some of them have not logged in."""
+LAST_MOMENTS = 5.0
+"""Seconds that threads have to end in after that; the process does not wait for those that do not."""
 
 MOST_PROCESSES = 2**24
 """Connections are numbered from 1 to this, and then from 1 again."""
@@ -64,14 +65,15 @@ class House:
         make_catalog: MakeCatalog = policy_catalog,
     ) -> None:
         self.gate, self.config, self.journal, self.tls = gate, config, journal, secured
-        self.verifiers = Verifiers.of(gate.policy)
+        self.verifiers = Verifiers.of(gate.policy, gate.ledger.kept("salts", new_salts()).encode())
         self.back_off = BackOff()
         self.metrics = Metrics()
         self.recall = Recall(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}
         self._admitted: Counter[str] = Counter()
         self._make_catalog = make_catalog
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="statement")
+        self.places = Places(THREADS)
+        self._watching = Places(1, name="watch")  # health and metrics never wait for a statement
         self._loop = asyncio.get_running_loop()
         self._peers = peers or Peers()
         self._last_number = 0
@@ -80,7 +82,7 @@ class House:
     # --- connections
 
     def arrived(self, connection: Connection) -> None:
-        """Give a new connection its number; turn it away if far too many have not even logged in."""
+        """Give a new connection its number; if too many have not logged in, end the one that others miss least."""
         while True:
             self._last_number = self._last_number % MOST_PROCESSES + 1
             connection.process = self._peers.process(self._last_number)
@@ -88,8 +90,21 @@ class House:
                 break
         self.connections[connection.process] = connection
         self.metrics.add("noisegate_connections_total")
-        if len(self.connections) > NOT_YET * self.config.max_connections:
-            connection.abort()
+        self._make_room()
+
+    def _make_room(self) -> None:
+        """End the oldest that has not said who it is, or not yet logged in, of the address with the most of them.
+
+        Places for those who are logged in are counted apart, so nobody needs one of theirs.
+        """
+        strangers = [c for c in self.connections.values() if c.analyst is None and not c.is_leaving]
+        if len(strangers) <= self.config.max_connections:
+            return
+        crowd = Counter(stranger.peer for stranger in strangers)
+        [(address, _)] = crowd.most_common(1)
+        of_address = [stranger for stranger in strangers if stranger.peer == address]
+        self.metrics.add("noisegate_logins_total", result="crowded out")
+        next((stranger for stranger in of_address if stranger.silent), of_address[0]).abort()
 
     def admit(self, connection: Connection) -> None:
         """Let an analyst in, or raise Refused if there are too many."""
@@ -117,6 +132,11 @@ class House:
         if found is not None:
             found.cancel(request.secret)
 
+    def held_by(self, analyst: str, *, but: Connection) -> int:
+        """Return about how many bytes of rows are kept for an analyst in other connections."""
+        mine = (found for found in self.connections.values() if found.analyst == analyst and found is not but)
+        return sum(found.held for found in mine)
+
     @property
     def open(self) -> int:
         return self._admitted.total()
@@ -135,8 +155,8 @@ class House:
         seconds = {"statement_timeout": self.config.statement_timeout, "idle_session_timeout": self.config.idle_timeout}
         return {name: f"{limit:g}s" for name, limit in seconds.items() if limit}
 
-    def submit(self, run: Callable[[], Any]) -> Future[Any]:  # Any: each kind of work gives something else
-        return self._pool.submit(run)
+    def submit(self, run: Callable[[], Any], *, whose: str = "") -> Future[Any]:  # Any: each work gives something else
+        return self.places.submit(run, whose=whose)
 
     def call_soon(self, function: Callable[..., None], *arguments: object) -> None:
         """Call a function in the event loop, from another thread."""
@@ -155,29 +175,32 @@ class House:
             self.metrics.add("noisegate_refusals_total", analyst=analyst, sqlstate=ended.sqlstate)
             self.journal.info("refused", analyst=analyst, sqlstate=ended.sqlstate, seconds=seconds)
             return
-        plan = ended.outcome.plan if ended.outcome else None
-        self.metrics.add("noisegate_queries_total", analyst=analyst, by="catalog" if plan is None else "gate")
-        if plan is None or ended.outcome is None:
+        price = ended.outcome.price if ended.outcome else None
+        self.metrics.add("noisegate_queries_total", analyst=analyst, by="catalog" if price is None else "gate")
+        if price is None or ended.outcome is None:
             return
         cost = float(ended.outcome.cost)
         if cost:
             self.metrics.add("noisegate_charges_total", analyst=analyst)
             self.metrics.add("noisegate_charged_rho_total", cost, analyst=analyst)
-        self.journal.info("answered", analyst=analyst, rho=cost, path=plan.path, seconds=seconds)
+        self.journal.info("answered", analyst=analyst, rho=cost, path=price.path, seconds=seconds)
 
     # --- watching
 
     async def health(self) -> tuple[bool, str]:
         """Return whether the ledger can be read: without it nothing is answered."""
         try:
-            await asyncio.wrap_future(self.submit(self.gate.ledger.populations))
+            await asyncio.wrap_future(self._watching.submit(self.gate.ledger.populations))
         except Refusal as refusal:
             return False, f"{refusal.message}\n"
         return True, "ok\n"
 
     async def measurements(self) -> tuple[bool, str]:
-        gauges = await asyncio.wrap_future(self.submit(self._budget))
-        return True, self.metrics.render({**gauges, ("noisegate_connections", ()): float(self.open)})
+        gauges = await asyncio.wrap_future(self._watching.submit(self._budget))
+        counted = {"connections": self.open, "statements_running": self.places.running}
+        counted["statements_waiting"] = self.places.waiting
+        gauges |= {(f"noisegate_{name}", ()): float(number) for name, number in counted.items()}
+        return True, self.metrics.render(gauges)
 
     def _budget(self) -> dict[tuple[str, Labels], float]:
         found: dict[tuple[str, Labels], float] = {}
@@ -191,8 +214,11 @@ class House:
                 found["noisegate_account_spent_rho", (("analyst", analyst), of)] = spent
         return found
 
-    async def close(self) -> None:
-        """End all connections: at once where nothing is charged, otherwise after the answer."""
+    async def close(self) -> bool:
+        """End all connections: at once where nothing is charged, otherwise after the answer.
+
+        Return whether all work has ended; what can't be interrupted may run on until the process ends.
+        """
         tasks = [connection.task for connection in self.connections.values() if connection.task is not None]
         for connection in list(self.connections.values()):
             connection.shut_down()
@@ -200,5 +226,7 @@ class House:
             await asyncio.wait(tasks, timeout=GRACE)
         for connection in list(self.connections.values()):
             connection.abort()
-        await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
+        ended = await asyncio.to_thread(self.places.close, LAST_MOMENTS)
+        ended &= await asyncio.to_thread(self._watching.close, LAST_MOMENTS)
         self.recall.close()
+        return ended

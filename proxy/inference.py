@@ -15,6 +15,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from planner.numerals import whole
 from planner.statement import parsed, tokens_of
 from proxy.types import oid_of
 from proxy.wire import oids
@@ -88,7 +89,7 @@ def _numbers(tokens: Sequence[Token]) -> list[int]:
     """Return the n of every $n."""
     pairs = itertools.pairwise(tokens)
     found = [second.text for first, second in pairs if first.token_type == TokenType.PARAMETER]
-    return [int(text) for text in found if text.isdigit() and 1 <= int(text[:6]) <= MOST]
+    return [number for text in found if (number := whole(text, most=MOST))]
 
 
 def _guesses(sql: str, types: Types) -> dict[int, int]:
@@ -100,8 +101,8 @@ def _guesses(sql: str, types: Types) -> dict[int, int]:
     found: dict[int, int] = {}
     for node in tree.find_all(exp.Parameter):
         guess = _expected(node, columns)
-        if node.name.isdigit() and guess is not None:
-            found.setdefault(int(node.name), guess)
+        if (number := whole(node.name)) is not None and guess is not None:
+            found.setdefault(number, guess)
     return found
 
 

@@ -42,7 +42,8 @@ def read_startup(startup: Startup) -> Caller:
     if found.get("replication", "false").lower() not in ("false", "off", "no", "0"):
         raise Refused("0A000", "there is no replication here")
     settings = _options(found.get("options", ""))
-    settings |= {name: value for name, value in found.items() if name not in NOT_SETTINGS and not _is_extension(name)}
+    given = {name.lower(): value for name, value in found.items() if name not in NOT_SETTINGS}
+    settings |= {name: value for name, value in given.items() if not _is_extension(name)}
     return Caller(user, (found.get("database") or user)[:63], settings)
 
 
@@ -69,7 +70,7 @@ def _options(text: str) -> dict[str, str]:
         name, equals, value = setting.partition("=")
         if not equals:
             raise Refused("42601", "the startup options must be like -c name=value")
-        found[name.replace("-", "_")] = value
+        found[name.replace("-", "_").lower()] = value
     return found
 
 

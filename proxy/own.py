@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from planner.gate import Session
@@ -97,22 +99,28 @@ class Own:
                 self._warn("SET LOCAL can only be used in transaction blocks", sqlstate="25P01")
                 return Outcome("SET")
             self.transaction.set_locally(self._now())
-        if is_gates(statement.name):
-            session = self._session
-            session.settings = session.settings.with_value(
-                statement.name, statement.value or "DEFAULT", session.defaults
-            )
-        elif statement.name == "session_authorization" and statement.value in (None, self._session.analyst):
-            pass
-        else:
-            self.variables = self.variables.with_value(statement.name, statement.value)
+        self._change(lambda now: self._with(now, statement.name, statement.value), local=statement.local)
         return Outcome("SET")
 
+    def _change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
+        self._go_to(change(self._now()))
+        if not local:
+            self.transaction.set_for_good(change)
+
+    def _with(self, now: Settings, name: str, value: str | None) -> Settings:
+        if is_gates(name):
+            return replace(now, settings=now.settings.with_value(name, value or "DEFAULT", self._session.defaults))
+        if name == "session_authorization" and value in (None, self._session.analyst):
+            return now
+        return replace(now, variables=now.variables.with_value(name, value))
+
     def _reset(self, name: str | None) -> None:
+        self._change(lambda now: self._without(now, name))
+
+    def _without(self, now: Settings, name: str | None) -> Settings:
         if name is None or is_gates(name):
-            self._session.settings = self._session.settings.reset(name, self._session.defaults)
-        if name is None or not is_gates(name):
-            self.variables = self.variables.reset(name)
+            now = replace(now, settings=now.settings.reset(name, self._session.defaults))
+        return replace(now, variables=now.variables.reset(name)) if name is None or not is_gates(name) else now
 
     def show(self, name: str) -> str:
         return self._session.settings.show(name) if is_gates(name) else self.variables.show(name)

@@ -214,7 +214,7 @@ def _queries(found: Fidelity) -> str:
     for finding in found.findings:
         first = finding.verdicts[0] if finding.verdicts else None
         names = ", ".join(dict.fromkeys(v.decider for v in finding.verdicts if v.decider is not None))
-        least = max((v.effective_tau or 0.0 for v in finding.verdicts), default=None)
+        least = max((v.least_tau or 0.0 for v in finding.verdicts), default=None)
         told = f"{finding.holds} of {finding.decided}" if finding.refused is None else _text(finding.refused)
         rows.append(
             f"<tr><td><details><summary>{_text(finding.proposal.title)}</summary>"
@@ -234,11 +234,16 @@ def _table(kind: str, heads: str, rows: Sequence[str]) -> str:
 
 
 def _notes(found: Fidelity) -> str:
+    rows = () if found.compared is None else (f"Compared are {_text(found.compared)}.",)
     notes = (
+        *rows,
         f"Each answer was checked against an interval of ± τ: {found.tau:.0%} of the largest answer of its query (of "
         "the column's range, for averages and medians), or the least τ that its budget can tell, where that is larger.",
         f"Decisions are drawn at random. At the least τ, a decision is wrong with probability {found.delta:g} when the "
-        "answer is exact, and when it is off by 2 τ. Near τ itself it is close to a coin's.",
+        "answer is exact, and when it is off by 2 τ. Near τ itself it is close to a coin's. For averages and medians "
+        "that is so if the protected table has at least as many rows as the synthetic one, unless earlier releases "
+        "tell how many it has; for medians, R2T and SVT if its values are spread alike. In a smaller table they are "
+        "wrong more often.",
         f"Each query got an equal part of ε = {found.epsilon:g}; its groups are different people, so they share it. "
         "What earlier releases tell already was not paid for again.",
         "To ask about a single answer: <code>noisegate verify</code>.",

@@ -14,6 +14,12 @@ from proxy.wire.values import Format, decoder
 MOST_KEPT = 10_000
 """How many statements, and how many portals, a session may keep."""
 
+MOST_HELD = 256 * 2**20
+"""Bytes of rows that a session may keep: of results that it is reading, and of portals and cursors that are open."""
+
+MOST_HELD_BY_ANALYST = 2 * MOST_HELD
+"""The same for all sessions of an analyst together."""
+
 Row = tuple[object, ...]
 
 
@@ -53,6 +59,22 @@ class Portal:
     held: bool = False
     forward_only: bool = False
     binary: bool = False
+    declared: bool = False  # by DECLARE: it may go back
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more can be read from it."""
+        return self.outcome is not None and not self.declared and self.place >= len(self.outcome.rows)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes its rows take."""
+        return 0 if self.outcome is None else self.outcome.size
+
+    def end(self) -> None:
+        """Forget the rows of a portal that was read to its end: it only ever goes forward."""
+        assert self.outcome is not None
+        self.outcome, self.place = replace(self.outcome, rows=[], written={}), 0
 
     def take(self, most: int) -> Sequence[Row]:
         """Return the next rows, as Execute asks for them: at most `most`, all for 0."""
@@ -135,6 +157,11 @@ class Shelf:
 
     statements: dict[str, Prepared] = field(default_factory=dict)
     portals: dict[str, Portal] = field(default_factory=dict)
+
+    @property
+    def held(self) -> int:
+        """About how many bytes the rows of all portals take."""
+        return sum(portal.size for portal in self.portals.values())
 
     def keep_statement(self, name: str, prepared: Prepared) -> None:
         if name and name in self.statements:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import functools
 import re
 import sqlite3
-from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from planner.kept import Kept
 from planner.sandbox import CLOCKS
 from planner.settings import Settings
 from proxy.answers import Outcome
 
-MOST_ANSWERS = 1_000
+MOST_BYTES = 64 * 2**20
+"""About how many bytes all kept answers take, as rows and as they were sent."""
+
 MOST_ROWS = 2_000
 LONGEST_SQL = 10_000
 
@@ -35,7 +37,8 @@ class Recall:
         """Watch an SQLite file; None keeps nothing: a server elsewhere can't be asked without waiting for it."""
         self._ledger = ledger
         self._watch: sqlite3.Connection | None = None
-        self._answers: OrderedDict[Key, tuple[int, Outcome]] = OrderedDict()
+        self._stamp: int | None = None
+        self._answers = Kept[Outcome](MOST_BYTES)
 
     def stamp(self) -> int | None:
         """Return a number that changes with every write to the ledger, by any process; None if it can't be told."""
@@ -51,24 +54,17 @@ class Recall:
 
     def get(self, key: Key | None, stamp: int | None) -> Outcome | None:
         """Return the answer to a question, if it is known and nothing was released since: `stamp` is of now."""
-        found = self._answers.get(key) if key is not None else None
-        if key is None or found is None:
-            return None
-        if found[0] != stamp:
-            del self._answers[key]
-            return None
-        self._answers.move_to_end(key)
-        return found[1]
+        return self._answers.get(key) if key is not None and stamp is not None and stamp == self._stamp else None
 
     def put(self, key: Key | None, outcome: Outcome, *, stamp: int | None) -> None:
         """Keep an answer that was free, if the ledger is as it was at `stamp`, before it was asked for."""
-        if key is None or stamp is None or outcome.cost or outcome.plan is None or len(outcome.rows) > MOST_ROWS:
+        if key is None or stamp is None or outcome.cost or outcome.price is None or len(outcome.rows) > MOST_ROWS:
             return
-        if stamp != self.stamp() or not outcome.plan.repeatable:
+        if stamp != self.stamp() or not outcome.price.repeatable:
             return
-        self._answers[key] = stamp, outcome
-        while len(self._answers) > MOST_ANSWERS:
-            self._answers.popitem(last=False)
+        if stamp != self._stamp:  # something was released, and all that was kept is old
+            self._stamp, self._answers = stamp, Kept[Outcome](MOST_BYTES)
+        self._answers.put(key, outcome, 2 * outcome.size)
 
     def close(self) -> None:
         if self._watch is not None:
@@ -90,6 +86,6 @@ def key_of(sql: str, values: Sequence[object], settings: Settings) -> Key | None
     return sql.strip(), tuple(values), kinds, settings
 
 
-@functools.lru_cache(maxsize=MOST_ANSWERS)
+@functools.lru_cache(maxsize=1_000)
 def _is_timeless(sql: str) -> bool:
     return len(sql) <= LONGEST_SQL and _CLOCK.search(sql) is None

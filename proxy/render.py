@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.costs import rho_of
-from planner.explain import Explanation
+from planner.explain import Explanation, percent
 from planner.result import Interval, Result
 from proxy.dbapi import NUMBER
 from proxy.errors import printable
@@ -122,17 +122,6 @@ def rank_errors(
     return [errors.get(name) if alone else None for name, alone in zip(names, exact, strict=True)]
 
 
-def percent(part: Fraction) -> str:
-    """Return a part of 1 in percent: two decimals, or the first two digits of a small part.
-
-    >>> [percent(Fraction(n, 10**6)) for n in (0, 3, 812, 123_456, 10**6)]
-    ['0.00 %', '0.00030 %', '0.08 %', '12.35 %', '100.00 %']
-    """
-    hundred = 100 * float(part)
-    decimals = 1 - math.floor(math.log10(hundred)) if 0 < hundred < 0.01 else 2
-    return f"{hundred:.{decimals}f} %"
-
-
 def cost_text(plan: Explanation) -> str:
     """Return by how much an answer moves the budget, which counts what the dearest cell has paid."""
     if plan.path == "exact":
@@ -141,6 +130,17 @@ def cost_text(plan: Explanation) -> str:
         return "free: already known"
     moved = rho_of(max(quote.after - quote.spent for quote in plan.quotes))
     return f"cost {percent(moved / plan.budget)} of the budget" if moved else "free: about other people than before"
+
+
+def refresh_lines(table: str, population: str, spent: Fraction, cap: Fraction) -> tuple[str, ...]:
+    """Return what a refresh costs: nothing at once, but what was paid can't be shared by cells any more."""
+    left = max(cap - spent, Fraction(0))
+    return (
+        f"{table}: population {population} has paid {percent(spent / cap)} of the budget, rho {float(spent):.3g}",
+        f"after a refresh {percent(left / cap)} is left for new questions, rho {float(left):.3g}",
+        "what was paid can then no longer be shared by cells: anybody may be in another one in the new data,",
+        "so what new questions cost comes on top of it, and earlier answers are not reused",
+    )
 
 
 # --- tables ------------------------------------------------------------------------------------------------

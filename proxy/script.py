@@ -11,6 +11,7 @@ from collections.abc import Callable
 from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.errors import BadValue, Forbidden, SyntaxRefusal, Unsupported
+from planner.numerals import whole
 from planner.statement import split, tokens_of
 from proxy.statements import (
     Ask,
@@ -313,9 +314,11 @@ class _Reader:
         sign = -1 if self._accept("-") else 1
         self._accept("+")
         token = self._peek()
-        if token is None or not token.text.isdigit() or len(token.text) > 18:
+        number = None if token is None else whole(token.text, most=10**18)
+        if number is None:
             raise self._unexpected()
-        return sign * int(self._take().text)
+        self._take()
+        return sign * number
 
     def _close(self) -> CloseCursor:
         self._take()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -38,11 +39,13 @@ class Server:
     def metrics_port(self) -> int | None:
         return int(self._watcher.sockets[0].getsockname()[1]) if self._watcher else None
 
-    async def close(self) -> None:
+    async def close(self) -> bool:
+        """Stop serving; return whether all work has ended."""
         self._listener.close()
-        await self.house.close()
+        ended = await self.house.close()
         if self._watcher is not None:
             self._watcher.close()
+        return ended
 
 
 async def start(
@@ -106,8 +109,8 @@ def _explained(host: str, port: int, option: str) -> Iterator[None]:
 
 async def serve(
     gate: Gate, config: Config, *, journal: Journal, on_start: Callable[[int], None], peers: Peers | None = None
-) -> None:
-    """Serve until SIGTERM or SIGINT; `on_start` is called with the port."""
+) -> bool:
+    """Serve until SIGTERM or SIGINT; `on_start` is called with the port. Return whether all work has ended."""
     server = await start(gate, config, journal=journal, peers=peers)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -118,8 +121,10 @@ async def serve(
     journal.info("listening", host=config.host, port=server.port, tls=config.encryption, auth=config.auth)
     await ended.wait()
     journal.info("ending", connections=server.house.open)
-    await server.close()
-    journal.info("ended")
+    clean = await server.close()
+    journal.info("ended" if clean else "ended while a statement was still running")
+    journal.close()
+    return clean
 
 
 def run(
@@ -139,10 +144,13 @@ def run(
 
     def work(config: Config, peers: Peers | None, ready: Callable[[int], None]) -> None:
         gate = Gate.open(path)
+        clean = True
         try:
             journal = Journal(sys.stderr, form=log_format, process=peers.number if peers else None)
-            asyncio.run(serve(gate, config, journal=journal, peers=peers, on_start=ready))
+            clean = asyncio.run(serve(gate, config, journal=journal, peers=peers, on_start=ready))
         finally:
+            if not clean:
+                os._exit(0)  # an engine at work would be waited for; what is charged is durable
             gate.close()
 
     if workers == 1:

@@ -10,20 +10,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from typing import Any
 
 from planner.errors import Refusal
-from planner.explain import Explanation
 from planner.gate import Session
 from planner.result import Columns
 from proxy import columnar, copying
 from proxy.answers import Answers, Desk, Outcome
 from proxy.errors import UNEXPECTED
 from proxy.own import Own
-from proxy.portals import Portal, Prepared, Problem, Shelf, coerced, decoded, spread
+from proxy.portals import (
+    MOST_HELD,
+    MOST_HELD_BY_ANALYST,
+    Portal,
+    Prepared,
+    Problem,
+    Shelf,
+    coerced,
+    decoded,
+    spread,
+)
 from proxy.recall import Recall, key_of
-from proxy.render import cost_text, percent
 from proxy.script import read_script
 from proxy.statements import Ask, Copy, Declare, End, Fetch, Savepoint, Statement, query_of
 from proxy.ticket import KEPT, NOTHING_SPENT, Ticket
@@ -62,6 +69,10 @@ class Work:
     run: Callable[[], Any]  # Any: each kind of work gives something else
     ticket: Ticket = field(default_factory=Ticket)
 
+    def do(self) -> Any:
+        """Return what it gives, done in this thread; stopping the ticket interrupts it."""
+        return self.ticket.carry(self.run)
+
 
 class Send:
     """A point at which what was said should be sent, and the client given time to read it."""
@@ -91,6 +102,7 @@ class Conversation:
         make_catalog: Callable[[Callable[[str], str | None]], Answers],
         recall: Recall | None = None,
         on_end: Callable[[Ended], None] = lambda _: None,
+        held_elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         self.state = State.READY
         self._session = session
@@ -101,6 +113,8 @@ class Conversation:
         self._out: list[bytes] = []
         self._recall = recall
         self._on_end = on_end
+        self._held_elsewhere = held_elsewhere
+        self._sending: Portal | None = None  # the one that a simple query is read from
         self._ticket: Ticket | None = None
 
     def take(self) -> bytes:
@@ -121,6 +135,11 @@ class Conversation:
     def unsent(self) -> int:
         """Return how many bytes wait to be sent."""
         return sum(map(len, self._out))
+
+    @property
+    def held(self) -> int:
+        """Return about how many bytes the rows take that are kept for the client."""
+        return self._shelf.held + (0 if self._sending is None else self._sending.size)
 
     def setting(self, name: str) -> str | None:
         """Return the value of a setting by name, or None."""
@@ -225,7 +244,11 @@ class Conversation:
         for statement in statements:
             portal = Portal(Prepared(statement, sql))
             yield from self._run(portal)
-            yield from self._send(portal, most=0, describe=True)
+            self._sending = portal
+            try:
+                yield from self._send(portal, most=0, describe=True)
+            finally:
+                self._sending = None
 
     def _read(self, sql: str) -> Generator[Work | Send, Any, list[Statement]]:
         if len(sql) > LONG_SQL:
@@ -376,6 +399,7 @@ class Conversation:
         description = portal.prepared.description
         if isinstance(statement, Ask) and description is not None:
             outcome = coerced(outcome, description.columns)
+        self._check_room(outcome)
         portal.outcome = outcome
         if not isinstance(statement, Copy):
             portal.columns = outcome.columns
@@ -391,9 +415,23 @@ class Conversation:
             if self._recall:
                 self._recall.put(key, outcome, stamp=stamp)
         self._ticket = None
-        if outcome.plan is not None and self.variables.show(NOTICES) == "on":
-            self._notice(*cost_notice(outcome.plan, outcome.cost))
+        if outcome.price is not None and self.variables.show(NOTICES) == "on":
+            self._notice(outcome.price.notice, outcome.price.detail)
         return outcome
+
+    def _check_room(self, outcome: Outcome) -> None:
+        """Refuse rows for which a session, or all of an analyst's, would have to keep too much at once."""
+        held = self.held + outcome.size
+        for what, total, most in (
+            ("this connection keeps", held, MOST_HELD),
+            ("your connections keep", held + self._held_elsewhere(), MOST_HELD_BY_ANALYST),
+        ):
+            if outcome.size and total > most:
+                megabytes = f"{total / 2**20:,.0f} MB of rows, the limit is {most / 2**20:,.0f} MB"
+                paid = "; what was paid for is kept" if outcome.cost else ""
+                raise Problem(
+                    "53200", f"with this answer {what} {megabytes}{paid}", hint="close cursors, or ask for fewer rows"
+                )
 
     def _refuse_in_failed(self, statement: Statement | None) -> None:
         """Refuse all but the end of a transaction that has failed."""
@@ -416,6 +454,7 @@ class Conversation:
             hold=declare.hold,
             forward_only=declare.forward_only,
             binary=declare.binary,
+            declared=True,
         )
         self._shelf.keep_portal(declare.name, cursor)
         return Outcome("DECLARE CURSOR")
@@ -462,6 +501,8 @@ class Conversation:
         else:
             verb = outcome.tag.partition(" ")[0]
             self._out.append(replies.complete(f"{verb} {len(found)}" if " " in outcome.tag else verb))
+            if portal.is_spent:
+                portal.end()
         self._on_end(Ended("00000", len(found), outcome))
 
     def _send_copy(self, copy: Copy, outcome: Outcome) -> Steps:
@@ -501,14 +542,6 @@ def _written(outcome: Outcome, formats: Sequence[Format]) -> bytes:
     if key not in outcome.written:
         outcome.written[key] = rows.data_rows(outcome.rows, _encoders(outcome.columns, formats))
     return outcome.written[key]
-
-
-def cost_notice(plan: Explanation, cost: Fraction) -> tuple[str, str | None]:
-    """Return what an answer cost, as a notice and its detail."""
-    if not cost:
-        return cost_text(plan), None
-    left = percent(1 - plan.rho_after / plan.budget)
-    return f"{cost_text(plan)}, left {left}", f"rho {float(cost):.6g} was charged on the dearest cell"
 
 
 def row_description(columns: Sequence[Column], formats: Sequence[Format]) -> bytes:

@@ -1,7 +1,7 @@
 """The right to go on with one statement, which can be taken away: by a cancel request, a timeout, a lost client.
 
 A statement runs in a thread of its own. It shows its ticket at every step; the one before the charge decides
-whether it is too late to stop it for nothing.
+whether it is too late to stop it for nothing. What an engine runs for it between two steps is interrupted.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
+from typing import TypeVar
 
 from planner.errors import Refusal
+from planner.stopping import Stop, stoppable
+
+T = TypeVar("T")
 
 NOTHING_SPENT = "nothing was spent"
 KEPT = "what was paid for is kept: the same question is free the next time"
@@ -58,7 +62,7 @@ class Ticket:
         self._lock = threading.Lock()
         self._phase = Phase.BEFORE
         self._reason: Reason | None = None
-        self._interrupt: Callable[[], None] = lambda: None
+        self._stop = Stop()
 
     @property
     def charged(self) -> bool:
@@ -75,11 +79,10 @@ class Ticket:
             elif name == "answering":
                 self._phase = Phase.AFTER
 
-    def interruptible(self, interrupt: Callable[[], None]) -> None:
-        """Have `interrupt` called when the statement is stopped, for what does not get to its next step by itself."""
-        with self._lock:
-            self._interrupt = interrupt
-        self.step("interruptible")
+    def carry(self, run: Callable[[], T]) -> T:
+        """Return what the statement gives; whatever an engine runs for it is interrupted when it is stopped."""
+        with stoppable(self._stop):
+            return run()
 
     def stop(self, reason: Reason, *, unless_charged: bool = False) -> Stopped | None:
         """Return how the statement ends, if that is certain now; while it charges, its next step will tell."""
@@ -87,5 +90,5 @@ class Ticket:
             if unless_charged and self.charged:
                 return None
             self._reason = self._reason or reason
-            self._interrupt()
+            self._stop.stop()
             return None if self._phase is Phase.CHARGING else Stopped(self._reason, charged=self.charged)

@@ -7,6 +7,8 @@ import hashlib
 import ipaddress
 import os
 import ssl
+import stat
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from planner.errors import SourceFailed
+from planner.files import publish
 
 VALID_DAYS = 3650
 
@@ -34,15 +37,28 @@ def load(certificate: Path, key: Path) -> Tls:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
+        _check_private(key)
         context.load_cert_chain(certificate, key)
         found = x509.load_pem_x509_certificate(certificate.read_bytes())
     except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or "it can't be read"
+        words = "reason" if isinstance(error, ssl.SSLError) else "strerror"
+        reason = getattr(error, words, None) or "they can't be read as PEM"
         raise SourceFailed(
             f"the certificate {certificate.name} with the key {key.name} can't be used: {str(reason).lower()}",
             hint="both must be PEM files, without a passphrase, and belong together",
         ) from None
     return Tls(context, _binding(found), found.fingerprint(hashes.SHA256()).hex(":"))
+
+
+def _check_private(key: Path) -> None:
+    """Raise unless only its owner can read the key, or a group as well if it is root's: PostgreSQL's own rule."""
+    status = key.stat()
+    shared = 0o037 if status.st_uid == 0 else 0o077
+    if status.st_mode & shared:
+        raise SourceFailed(
+            f"others can read the key {key.name}: its mode is {stat.S_IMODE(status.st_mode):04o}",
+            hint=f"chmod 600 {key.name}",
+        )
 
 
 def _binding(certificate: x509.Certificate) -> bytes | None:
@@ -57,14 +73,28 @@ def _binding(certificate: x509.Certificate) -> bytes | None:
 def self_signed(policy: Path, host: str) -> tuple[Path, Path]:
     """Return certificate and key beside the policy, after making them if they are not there.
 
+    Several may do so at once: whoever is first gives the key its name, and every certificate is made from that key.
     Guarantee: the key is readable by its owner only, from the moment it exists.
     """
     certificate, key = policy.with_suffix(".tls.crt"), policy.with_suffix(".tls.key")
-    if not (certificate.exists() and key.exists()):
-        private = ec.generate_private_key(ec.SECP256R1())
-        _write(key, private.private_bytes(*PEM_KEY))
-        _write(certificate, _certificate(private, host).public_bytes(serialization.Encoding.PEM))
+    if not key.exists():
+        _write(key, ec.generate_private_key(ec.SECP256R1()).private_bytes(*PEM_KEY))
+    if not _fits(certificate, key):
+        private = serialization.load_pem_private_key(key.read_bytes(), None)
+        assert isinstance(private, ec.EllipticCurvePrivateKey)
+        _write(certificate, _certificate(private, host).public_bytes(serialization.Encoding.PEM), replace=True)
     return certificate, key
+
+
+def _fits(certificate: Path, key: Path) -> bool:
+    """Return whether there is a certificate of this key; one that is left of another key would never be of use."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except FileNotFoundError:
+        return False
+    except ssl.SSLError as error:
+        return error.reason != "KEY_VALUES_MISMATCH"
+    return True
 
 
 PEM_KEY = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -95,12 +125,19 @@ def _general_name(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, replace: bool = False) -> None:
+    """Write a file that appears whole; unless it may be replaced, it is left to whoever was faster."""
+    draft = path.with_name(f"{path.name}.{uuid.uuid4()}")
     try:
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path) if replace else publish(draft, path)
     except OSError as error:
         raise SourceFailed(
             f"the certificate {path.name} can't be written: {(error.strerror or 'unknown reason').lower()}",
             hint="make the policy's folder writable, or name a certificate and key in [server]",
         ) from None
+    finally:
+        draft.unlink(missing_ok=True)

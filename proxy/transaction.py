@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from planner.settings import Settings
@@ -26,7 +26,7 @@ class Transaction:
     status: Status = Status.IDLE
     before: State | None = None
     local: State | None = None
-    savepoints: list[tuple[str, State]] = field(default_factory=list)
+    savepoints: list[tuple[str, State, State | None]] = field(default_factory=list)
 
     def begin(self, now: State) -> None:
         self.status, self.before, self.local, self.savepoints = Status.INSIDE, now, None, []
@@ -34,6 +34,10 @@ class Transaction:
     def set_locally(self, now: State) -> None:
         """Remember the settings before the first SET LOCAL, which end with the transaction."""
         self.local = self.local or now
+
+    def set_for_good(self, change: Callable[[State], State]) -> None:
+        """Have a change of the settings outlive a SET LOCAL before it."""
+        self.local = None if self.local is None else change(self.local)
 
     def end(self, now: State, *, commit: bool) -> tuple[State, bool]:
         """Return the settings after the transaction, and whether it was committed."""
@@ -48,7 +52,7 @@ class Transaction:
 
     def savepoint(self, name: str, now: State) -> None:
         self._inside("SAVEPOINT")
-        self.savepoints.append((name, now))
+        self.savepoints.append((name, now, self.local))
 
     def release(self, name: str) -> None:
         self._inside("RELEASE SAVEPOINT")
@@ -60,14 +64,15 @@ class Transaction:
         index = self._index(name)
         del self.savepoints[index + 1 :]
         self.status = Status.INSIDE
-        return self.savepoints[index][1]
+        _, settings, self.local = self.savepoints[index]
+        return settings
 
     def _inside(self, what: str) -> None:
         if self.status is Status.IDLE:
             raise Problem("25P01", f"{what} can only be used in transaction blocks")
 
     def _index(self, name: str) -> int:
-        places = [i for i, (found, _) in enumerate(self.savepoints) if found == name]
+        places = [i for i, (found, *_) in enumerate(self.savepoints) if found == name]
         if not places:
             raise Problem("3B001", f'savepoint "{name}" does not exist')
         return places[-1]

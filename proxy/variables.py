@@ -11,13 +11,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.errors import BadValue, Forbidden, Refusal, UnknownSetting, Unsupported
+from planner.errors import BadValue, Forbidden, Refusal, TooLarge, UnknownSetting, Unsupported
 from planner.settings import PREFIX
 
 SERVER_VERSION = "16.14"
 """The PostgreSQL whose catalogs and messages clients find here."""
 
 NOTICES = "noisegate.notices"
+
+MOST_KEPT = 100_000
+"""So many characters of settings are remembered for a session: nobody needs more, and it would be memory of others."""
 
 
 class FixedSetting(Refusal):
@@ -230,7 +233,13 @@ class Variables:
         """Return the variables after SET; None is DEFAULT."""
         if value is None:
             return self.reset(name)
-        return replace(self, values={**self.values, _key(name): _checked(name, value)})
+        values = {**self.values, _key(name): _checked(name, value)}
+        if sum(len(key) + len(found) for key, found in values.items()) > MOST_KEPT:
+            raise TooLarge(
+                f"the settings of a session hold at most {MOST_KEPT:,} characters",
+                hint="RESET those that are not needed, or set shorter values",
+            )
+        return replace(self, values=values)
 
     def reset(self, name: str | None) -> Variables:
         """Return the variables after RESET name, or RESET ALL for None."""

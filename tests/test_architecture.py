@@ -127,6 +127,70 @@ def test_a_planted_private_import_is_seen() -> None:
     assert private_imports_in(source, "proxy") == ["planner.ledger._connect"]
 
 
+READINGS = {"linear", "helmert", "distinct", "units", "quantiles", "decisions"}
+"""What a Meter tells of protected rows, with noise."""
+
+MAY_OPEN = {
+    "planner/measure.py",
+    "planner/check.py",  # opens sources, and closes them
+    "planner/proposal.py",  # asks for the names and types of columns
+}
+
+
+def outside_reads_in(source: str) -> list[str]:
+    """Return where a module reads rows without being the one that may, or takes a reading without storing it."""
+    tree = ast.parse(source)
+    found = [name for name in dotted_names(tree) if name.rpartition(".")[2] in ("open_source", "tally", "reading")]
+    inside = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef) and function.name == "draw"
+        for node in ast.walk(function)
+    }
+    taken = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "meter"]
+    wrong = [n for n in taken if n.attr.startswith("_") or (n.attr in READINGS and id(n) not in inside)]
+    return found + [ast.unparse(node) for node in wrong]
+
+
+def calls_of_draw_in(source: str) -> int:
+    """Return how often a module draws a release."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    return sum(ast.unparse(call).startswith("task.draw(") or ".draw(meter)" in ast.unparse(call) for call in calls)
+
+
+PLANNING = [path for path in MODULES if name_of(path).startswith(("planner/", "proxy/", "noisegate/"))]
+
+
+@pytest.mark.parametrize("path", [path for path in PLANNING if "planner/sources/" not in name_of(path)], ids=name_of)
+def test_only_the_meter_reads_rows_and_only_releases_take_readings(path: Path) -> None:
+    found = outside_reads_in(path.read_text(encoding="utf-8"))
+    if name_of(path) in MAY_OPEN:
+        found = [name for name in found if not name.endswith("open_source")]
+    assert name_of(path) == "planner/measure.py" or found == []
+
+
+def test_a_release_is_drawn_in_one_place_which_commits_it() -> None:
+    drawing = {name_of(path): n for path in PLANNING if (n := calls_of_draw_in(path.read_text(encoding="utf-8")))}
+    assert drawing == {"planner/gate.py": 1}
+    tree = ast.parse((ROOT / "planner" / "gate.py").read_text(encoding="utf-8"))
+    (release,) = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name == "release")
+    text = ast.unparse(release)
+    assert text.index("task.draw(meter)") < text.index("ledger.commit(") < text.rindex("return")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from planner.sources import open_source",
+        "def peek(self, meter):\n    return meter.linear(q, m)",
+        "def draw(self, meter):\n    return meter._vector(w, ())",
+        "def look(self):\n    return self.source.tally(axes, ())",
+    ],
+)
+def test_a_planted_reading_is_seen(source: str) -> None:
+    assert outside_reads_in(source) != []
+
+
 WAITING = {"asyncio", "select", "selectors", "socket", "socketserver", "ssl"}
 
 

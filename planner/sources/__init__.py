@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol
@@ -74,6 +75,12 @@ class Source(Protocol):
 
     def fingerprint(self) -> str | None:
         """Return a text that changes when the rows, or what the policy makes of them, change; None without rows."""
+
+    def reading(self) -> AbstractContextManager[str]:
+        """Hold the rows for what is read inside, and give a text that is another whenever a row of them is.
+
+        Unlike the fingerprint it is found by reading, and can't be late; it does not depend on the policy.
+        """
 
     def tally(
         self,

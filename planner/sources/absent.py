@@ -27,5 +27,6 @@ class AbsentSource:
         )
 
     units = tally
+    reading = tally
 
     def close(self) -> None: ...

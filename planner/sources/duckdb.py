@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Self
 
 import duckdb
@@ -22,7 +23,9 @@ from sqlglot import exp
 from planner.domain import Domain
 from planner.errors import SourceFailed
 from planner.policy import Table
+from planner.sources.content import Content, Sign
 from planner.sources.grouping import FEW_RUNS, SEED, SMALL_DOMAIN, Code, Fetched, SqlSource, meaning
+from planner.stopping import running
 from planner.workspace import Axis, Ints
 
 PLAIN_INTEGERS = re.compile(r"(TINY|SMALL|BIG)?INT(EGER)?$")
@@ -32,6 +35,9 @@ FAR = 10**30
 """Stands for whatever number is too large for 128 bits: beyond every bound that a policy can state."""
 
 DELIMITERS = ",;\t|"
+
+UNSIGNED = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT", 128: "HUGEINT"}
+"""Types of indices on a domain, by their bits."""
 
 
 @cache
@@ -60,6 +66,11 @@ def attach(connection: duckdb.DuckDBPyConnection, table: Table, *, text: bool = 
     return ".".join([name, *map(quoted, (table.inner or "").split("."))])
 
 
+def _unsigned(largest: int) -> str:
+    """Return the smallest type that holds the integers from 0 to the largest."""
+    return next(name for bits, name in UNSIGNED.items() if largest >> bits == 0)
+
+
 def attached_name(table: Table) -> str:
     """Return the name under which a table's database file is attached."""
     return f"__file_{table.name}"
@@ -73,7 +84,7 @@ def _text_options(table: Table) -> str:
     with table.file.open(encoding="utf-8-sig", errors="replace", newline="") as file:
         header = file.readline()
     headers = {mark: next(csv.reader([header], delimiter=mark), []) for mark in DELIMITERS}
-    mark = next((mark for mark, names in headers.items() if set(table.columns) <= set(names)), ",")
+    mark = max(DELIMITERS, key=lambda mark: len({*table.columns} & {*headers[mark]}))  # a copy may lack some columns
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in headers[mark])
     return (
         f"columns={{{columns}}}, delim={literal(mark)}, quote='\"', escape='\"', header=true, "
@@ -104,16 +115,25 @@ class Reader(SqlSource):
         """Return the same on another connection to the same database, for another thread."""
         return type(self)(self.table, connection, self._from, conformed=self._conformed)
 
+    def indices(self) -> str:
+        """Return the SELECT of the rows that count, each column as its index on its domain: for `Indexed`."""
+        columns = [
+            f"CAST({self.index(column, domain)} AS {_unsigned(domain.size)}) AS {self.quoted(column)}"
+            for column, domain in self._declared()
+        ]
+        return f"SELECT {', '.join(columns) or '1'} FROM {self._rows(set())}"
+
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
         try:
-            result = self._connection.execute(query)
-            if not exact:
-                return {name: np.ma.getdata(values) for name, values in result.fetchnumpy().items()}
-            names = [entry[0] for entry in result.description or ()]
-            rows = result.fetchall()
+            with running(self._connection.interrupt):
+                result = self._connection.execute(query)
+                if not exact:
+                    return {name: np.ma.getdata(values) for name, values in result.fetchnumpy().items()}
+                names = [entry[0] for entry in result.description or ()]
+                rows = result.fetchall()
         except duckdb.Error:
             # The engine's text may hold protected values: it stays here.
             raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
@@ -210,7 +230,8 @@ class Reader(SqlSource):
         if self.table.row_key:
             return super()._numbered(tests)
         unit = self.key(self.table.unit or "")
-        position = "rowid" if self.table.inner else "row_number() OVER ()"
+        # A synthetic copy may be a view, which has no rowid; its rows come in the same order.
+        position = "rowid" if self.table.inner and self.table.kind == "protected" else "row_number() OVER ()"
         placed = f"SELECT *, {position} AS __position FROM {self._from}"
         placed = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({placed})"
         order = f"{self.digest([literal(SEED), unit, '__ordinal'])}, __position"
@@ -241,8 +262,10 @@ class DuckdbSource(Reader):
 
     def __init__(self, table: Table) -> None:
         SqlSource.__init__(self, table)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._meaning = meaning(table)
+        # Beside a database file, what was written last may still lie in its log.
+        self._content = Content([table.file, *([Path(f"{table.file}.wal")] if table.inner else [])])
         # What does not fit into memory is written out: protected rows, so nobody else may read them.
         self._spill = tempfile.mkdtemp(prefix="noisegate-")
         weakref.finalize(self, shutil.rmtree, self._spill, ignore_errors=True)
@@ -250,7 +273,7 @@ class DuckdbSource(Reader):
 
     def _open(self) -> None:
         """Connect to the file as it is now, and see which columns it has."""
-        table, now = self.table, self.fingerprint()
+        table, now = self.table, self._signs()
         try:
             self._connection = duckdb.connect(config={"python_enable_replacements": False})
             self._connection.execute(f"SET TimeZone='UTC'; SET temp_directory={literal(self._spill)}")
@@ -266,19 +289,39 @@ class DuckdbSource(Reader):
     def current(self) -> Iterator[None]:
         """Hold the connection, which is made anew if the file was replaced: a database file stays open."""
         with self._lock:
-            if self.fingerprint() != self._seen:
+            if self._signs() != self._seen:
                 self._connection.close()
                 self._open()
             yield
 
+    @contextmanager
+    def reading(self) -> Iterator[str]:
+        """Hold the file, and give a digest of its bytes: it is looked at before and after."""
+        with self.current():
+            before = self._digest()
+            yield before
+            if self._digest() != before:
+                raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
+
     def fingerprint(self) -> str:
-        """Return a text that changes when the file is replaced or written, or read in another way."""
+        """Return a text that changes when the file gets another size or time, or is read in another way."""
+        files = [f"{size}:{written}" for _, _, size, written, _ in filter(None, self._signs())]
+        return hashlib.sha256(":".join([*files, self._meaning]).encode()).hexdigest()
+
+    def _signs(self) -> tuple[Sign | None, ...]:
+        with self._readable_file():
+            return self._content.signs()
+
+    def _digest(self) -> str:
+        with self._readable_file():
+            return self._content.digest()
+
+    @contextmanager
+    def _readable_file(self) -> Iterator[None]:
         try:
-            status = self.table.file.stat()
+            yield
         except OSError:
             raise SourceFailed(f"the source of table {self.table.name} can't be read") from None
-        parts = f"{status.st_size}:{status.st_mtime_ns}:{self._meaning}"
-        return hashlib.sha256(parts.encode()).hexdigest()
 
     def close(self) -> None:
         self._connection.close()

@@ -446,7 +446,9 @@ class SqlSource(ABC):
 def meaning(table: Table) -> str:
     """Return 16 hex digits that change when the policy changes which rows count, and as what."""
     domains = [(c.name, c.domain.fingerprint) for c in table.columns.values() if c.domain is not None]
-    parts = (sorted(domains), table.unit, table.max_rows_per_unit, table.row_key)
+    # A server's table has marks of its own; all tables of one database file share those of the file.
+    inner = (table.inner,) if table.location.engine == "duckdb" and table.inner else ()
+    parts = (sorted(domains), table.unit, table.max_rows_per_unit, table.row_key, *inner)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 

@@ -55,10 +55,10 @@ FIND = """SELECT c.oid, c.relkind, pg_is_in_recovery(), current_setting('track_c
 row_security_active(c.oid)
 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = %s AND c.relname = %s"""
 
-COLUMNS = """SELECT a.attname, CASE t.typtype WHEN 'e' THEN 'enum' WHEN 'd' THEN b.typname ELSE t.typname END,
+COLUMNS = """SELECT a.attname, CASE t.typtype WHEN 'e' THEN 'enum' WHEN 'd' THEN b.typname ELSE t.typname END, a.attnum,
 has_column_privilege(a.attrelid, a.attnum, 'SELECT')
 FROM pg_attribute AS a JOIN pg_type AS t ON t.oid = a.atttypid LEFT JOIN pg_type AS b ON b.oid = t.typbasetype
-WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+WHERE a.attrelid = %s AND NOT a.attisdropped ORDER BY a.attnum"""
 
 STATE = """WITH RECURSIVE parts(oid) AS (
 SELECT %s::oid UNION SELECT i.inhrelid FROM pg_inherits AS i JOIN parts ON i.inhparent = parts.oid)
@@ -66,6 +66,14 @@ SELECT (SELECT system_identifier FROM pg_control_system()), oid, pg_relation_fil
 pg_stat_get_tuples_inserted(oid), pg_stat_get_tuples_updated(oid), pg_stat_get_tuples_deleted(oid)
 FROM parts ORDER BY oid"""
 """The server, the table and its partitions: the file of each, and how many rows were ever written in it."""
+
+SYSTEM = ("tableoid", "ctid", "xmin")
+"""Columns that PostgreSQL keeps for every row: its partition, its place, and the transaction that wrote it."""
+
+GRANT = f"GRANT SELECT on the table, or on the declared columns and on {', '.join(SYSTEM)}, to the gate's role"
+
+VISIBLE = "SELECT count(*), sum(hash_record_extended(ROW(tableoid, ctid, xmin), 0)) FROM {}"
+"""What tells the rows that a snapshot sees from those that any other one sees, but for chances of 2^-64."""
 
 MOST, LEAST = 2**63 - 1, -(2**63)
 
@@ -80,7 +88,8 @@ class PostgresSource(SqlSource):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._meaning = meaning(table)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._connection: Connection | None = None
         self._idle: list[Connection] = []
         found = table_name(table.location)
         assert found is not None
@@ -101,10 +110,33 @@ class PostgresSource(SqlSource):
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Hold a snapshot of the database, with the table's columns as they are in it."""
-        with self._lock, self._snapshot() as self._connection:
-            self._describe(self._connection)
-            yield
+        """Hold a snapshot of the database, with the table's columns as they are in it; inside another, the same one."""
+        with self._lock:
+            if self._connection is not None:
+                yield
+                return
+            with self._snapshot() as connection:
+                self._describe(connection)
+                self._connection = connection
+                try:
+                    yield
+                finally:
+                    self._connection = None
+
+    @contextmanager
+    def reading(self) -> Iterator[str]:
+        """Hold a snapshot, and give a digest of the versions of rows that it sees: each has its place and its writer.
+
+        PostgreSQL never changes a row in its place, so that any write that the snapshot sees, and none other, is in it.
+        """
+        with self.current():
+            yield hashlib.sha256(
+                repr(self._held().execute(VISIBLE.format(self._from).encode()).fetchall()).encode()
+            ).hexdigest()
+
+    def _held(self) -> Connection:
+        assert self._connection is not None
+        return self._connection
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -159,15 +191,21 @@ class PostgresSource(SqlSource):
             raise SourceFailed(f"the source of table {self.table.name} {wrong}")
         self._oid = int(found[0])
         columns = connection.execute(COLUMNS, [self._oid]).fetchall()
-        self._types = {name: KINDS.get(kind, str(kind)) for name, kind, _ in columns}
+        self._types = {name: KINDS.get(kind, str(kind)) for name, kind, number, _ in columns if number > 0}
         self._check_present()
         self._check_kinds()
-        closed = [name for name, _, granted in columns if not granted and name in self._readable()]
+        closed = [name for name, _, _, granted in columns if not granted and name in self._readable()]
         if closed:
             raise WrongColumns(
                 f"the gate may not read {', '.join(closed)} in the source of table {self.table.name}",
                 columns=dict.fromkeys(closed, "the gate's role may not read it"),
-                hint="GRANT SELECT on the table, or on the declared columns, to its role",
+                hint=GRANT,
+            )
+        if any(name in SYSTEM and not granted for name, _, _, granted in columns):
+            raise SourceFailed(
+                f"the source of table {self.table.name} does not let the gate read {', '.join(SYSTEM)}: "
+                "changes could not be noticed",
+                hint=GRANT,
             )
 
     def fingerprint(self) -> str:
@@ -181,7 +219,7 @@ class PostgresSource(SqlSource):
         return hashlib.sha256(f"{state}:{self._meaning}".encode()).hexdigest()
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
-        with self._connection.cursor(binary=True) as cursor:
+        with self._held().cursor(binary=True) as cursor:
             cursor.execute(query.encode())
             names = [column.name for column in cursor.description or ()]
             rows = cursor.fetchall()

@@ -121,7 +121,7 @@ class SparkSource(SqlSource):
     def __init__(self, table: Table) -> None:
         super().__init__(table)
         self._meaning = meaning(table)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         found = table_name(table.location)
         assert found is not None
         self._place, self._from = found.sql("spark", identify=True), VIEW
@@ -206,6 +206,12 @@ class SparkSource(SqlSource):
         with self._failing():
             state = self._state()
         return hashlib.sha256(f"{state}:{self._meaning}".encode()).hexdigest()
+
+    @contextmanager
+    def reading(self) -> Iterator[str]:
+        """Hold the table, and give what its files or its snapshot are: as late as the file system is."""
+        with self.current():
+            yield hashlib.sha256(f"{self._state()}".encode()).hexdigest()
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
         with self._limited():

@@ -21,6 +21,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
+from planner.numerals import whole
 from planner.stores import HEAD, Begun, Connection, OutcomeUnknown, Remote, Rows, Statement, damaged, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
@@ -149,9 +150,9 @@ class PostgresStore:
         """Send the last statements and the commit as one message."""
         try:
             cursor = connection.execute(message)
+            done = [cursor.statusmessage]
             while cursor.nextset():
-                pass
-            done = cursor.statusmessage
+                done.append(cursor.statusmessage)
         except psycopg.Error as error:
             if connection.info.transaction_status == pq.TransactionStatus.INERROR:  # it did not come to the commit
                 self._undo()
@@ -164,8 +165,10 @@ class PostgresStore:
         except BaseException:
             self._drop()
             raise
-        if done != "COMMIT":
+        if done[-1] != "COMMIT":
             raise LedgerFailed(f"the ledger {self.name} undid a transaction", hint=TRY_AGAIN)
+        if {"INSERT 0 0", "UPDATE 0"} & set(done):  # a rule or a trigger keeps rows from being stored
+            raise damaged(self.name, "what was written is not in it")
 
     def _undo(self) -> None:
         """End a transaction that failed; a connection on which that is not certain is dropped."""
@@ -235,11 +238,12 @@ class PostgresStore:
         if connection.execute("SELECT to_regclass(?)", (name,)).fetchone() == (None,):
             return 0
         row = connection.execute("SELECT value FROM meta WHERE name = 'format'").fetchone()
-        if row is None or not row[0].isdigit():
+        version = whole(row[0]) if row is not None else None
+        if version is None:
             raise damaged(self.name, "it is not a noisegate ledger")
-        if int(row[0]) > FORMAT:
-            raise newer(self.name, int(row[0]), FORMAT)
-        return int(row[0])
+        if version > FORMAT:
+            raise newer(self.name, version, FORMAT)
+        return version
 
     def _migrate(self, new: str | None, head: str | None) -> None:
         """Bring the tables to the current format; does nothing if another gate was faster."""

@@ -60,7 +60,17 @@ def _second(d: Dialect) -> tuple[str, ...]:
     )
 
 
-_MIGRATIONS = (_first, _second)
+def _third(d: Dialect) -> tuple[str, ...]:
+    """Which rows the first reading of each version saw."""
+    return (
+        f"""CREATE TABLE readings (
+            "table" TEXT NOT NULL, version {d.integer} NOT NULL, "rows" TEXT NOT NULL, PRIMARY KEY ("table", version)
+        )""",
+        *d.guards("readings"),
+    )
+
+
+_MIGRATIONS = (_first, _second, _third)
 FORMAT = len(_MIGRATIONS)
 
 

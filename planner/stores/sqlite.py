@@ -1,9 +1,16 @@
-"""A ledger in one SQLite file. Every process opens its own connection; SQLite's own lock is the row lock."""
+"""A ledger in one SQLite file. Every process opens its own connection; SQLite's own lock is the row lock.
+
+The journal is a rollback journal, not a write-ahead log: then all that is stored, and every lock, belongs to the file
+itself, and there is no second file whose removal would leave two gates with two histories. The one thing found by name
+is the journal of a process that was killed, so a ledger has one name: links to it and mounts on it are refused.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
@@ -12,13 +19,15 @@ from typing import Any
 
 from planner.accounts import first_hash
 from planner.errors import LedgerFailed
-from planner.files import publish
+from planner.files import publish, sync_folder
 from planner.stores import HEAD, RESTORE, Begun, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
 from planner.stores.schema import FORMAT, Dialect, migrations
 
 BUSY_SECONDS = 30
 APPLICATION_ID = 0x4E474C44  # "NGLD"
 UNREADABLE = "it holds text that is not UTF-8"
+MOUNTS = Path("/proc/self/mountinfo")
+"""Where Linux tells what is mounted; its fifth field is the place."""
 
 
 def _guards(table: str) -> tuple[str, ...]:
@@ -41,6 +50,7 @@ class SqliteStore:
         self.dialect = DIALECT
         self._file = _file_id(path)
         self._connection = _connect(path)
+        self._settled: str | None = None  # the head up to which all is known to survive a power cut
         self.identity = ""
 
     @classmethod
@@ -50,6 +60,8 @@ class SqliteStore:
                 _create(path, new, head or first_hash(new))
             if not path.exists():
                 raise missing(path.name, marker_of(path).name)
+            _check_mounts(path)
+            _remove_drafts(path)
             store = cls(path)
             try:
                 store.identity = _checked_identity(path, store._connection)
@@ -64,14 +76,21 @@ class SqliteStore:
             self._check_place()
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN DEFERRED")
             try:
-                head = self._connection.execute(HEAD).fetchone()
+                (head,) = self._connection.execute(HEAD).fetchone() or (None,)
+                self._settle(head)
                 connection = _Statements(self._connection)
-                yield connection, head and head[0], connection.ask(*statements)
+                yield connection, head, connection.ask(*statements)
                 self._commit(write=write)
             except BaseException:
                 with suppress(sqlite3.Error):
                     self._connection.execute("ROLLBACK")
                 raise
+
+    def _settle(self, head: str | None) -> None:
+        """Make durable what others stored: one may have been killed after its commit, before the disk had all of it."""
+        if head != self._settled:
+            sync_folder(self.path.parent)  # a commit ends with the removal of its journal
+            self._settled = head
 
     def _commit(self, *, write: bool) -> None:
         try:
@@ -86,6 +105,8 @@ class SqliteStore:
         self._check_place()
         with _explained(self.path):
             broken, self._connection = self._connection, _connect(self.path)
+            self._settled = None
+            _leave_log(self._connection)
         with suppress(sqlite3.Error):
             broken.close()
 
@@ -121,7 +142,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         check_same_thread=False,  # Ledger has its own lock
     )
     try:
-        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA synchronous = EXTRA")  # the removal of the journal, too
         connection.execute("PRAGMA fullfsync = ON")  # macOS; elsewhere without effect
         connection.execute("PRAGMA cell_size_check = ON")
     except BaseException:
@@ -132,22 +153,42 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 def _create(path: Path, identity: str, head: str) -> None:
     """Make a ledger, complete before it appears; leave it to whoever was faster."""
-    for left_over in (path.with_name(path.name + ending) for ending in ("-wal", "-journal")):
+    for left_over in (path.with_name(path.name + "-wal"), _journal(path)):
         if left_over.exists():
             raise LedgerFailed(f"{left_over.name} is left of a ledger that is missing: restore both from backup")
     draft = path.with_name(f"{path.name}.{uuid.uuid4()}")
     os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     try:
         with closing(_connect(draft)) as connection:
-            if connection.execute("PRAGMA journal_mode = WAL").fetchone() != ("wal",):
-                raise LedgerFailed(f"the ledger {path.name} can't be kept here: the file system has no WAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
             _migrate(connection)
             rows = [("identity", identity), ("head", head)]
             connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+        with closing(_connect(draft)) as connection:  # read back, since a full disk may have cut it short
+            assert _checked_identity(draft, connection) == identity
         publish(draft, path)
     finally:
-        draft.unlink(missing_ok=True)
+        for file in (draft, _journal(draft)):
+            file.unlink(missing_ok=True)
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(path.name + "-journal")
+
+
+def _leave_log(connection: sqlite3.Connection) -> None:
+    """Use a rollback journal: the write-ahead log of an earlier version ends here.
+
+    That takes the file alone. Whoever else opens it is here as well, for a moment only.
+    """
+    for attempt in range(10 * BUSY_SECONDS):
+        try:
+            connection.execute("PRAGMA journal_mode = DELETE")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or attempt == 10 * BUSY_SECONDS - 1:
+                raise
+        time.sleep(0.1)
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
@@ -172,8 +213,7 @@ def _checked_identity(path: Path, connection: sqlite3.Connection) -> str:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version > FORMAT:
         raise newer(path.name, version, FORMAT)
-    # What a killed process wrote last is seen from here on, so it must be made durable first.
-    connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    _leave_log(connection)
     if connection.execute("PRAGMA integrity_check(1)").fetchall() != [("ok",)]:
         raise damaged(path.name, "it fails SQLite's integrity check")
     if version < FORMAT:
@@ -185,11 +225,50 @@ def _checked_identity(path: Path, connection: sqlite3.Connection) -> str:
 
 
 def _file_id(path: Path) -> tuple[int, int]:
+    """Return what tells the file from every other; raise if it is missing, or has a second name."""
     try:
         status = path.stat()
     except FileNotFoundError:
         raise LedgerFailed(f"the ledger {path.name} is missing: {RESTORE}") from None
+    if status.st_nlink > 1:
+        raise LedgerFailed(
+            f"the ledger {path.name} has another name (a hard link), under which half a charge could be seen",
+            hint="nothing was charged; remove the link, and copy the ledger as docs/how-to/back-up-the-ledger.md says",
+        )
     return status.st_dev, status.st_ino
+
+
+def _remove_drafts(path: Path) -> None:
+    """Remove the draft that became this file, if whoever made it was killed before."""
+    status, draft = path.stat(), re.compile(re.escape(path.name) + r"\.[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+    if status.st_nlink > 1:
+        for file in path.parent.iterdir():
+            with suppress(FileNotFoundError):
+                if draft.fullmatch(file.name) and os.path.samestat(file.stat(), status):
+                    file.unlink()
+
+
+def _check_mounts(path: Path) -> None:
+    """Refuse a file that is itself mounted: elsewhere it has another name, beside which its journal would lie."""
+    try:
+        mounts = MOUNTS.read_bytes().splitlines()
+    except OSError:  # not Linux
+        return
+    place = os.fsencode(path.resolve())
+    if any(_unescaped(mount.split()[4]) == place for mount in mounts):
+        raise LedgerFailed(
+            f"the ledger {path.name} is mounted as a single file, so that its journal would not be found",
+            hint="mount the folder that it is in",
+        )
+
+
+def _unescaped(place: bytes) -> bytes:
+    r"""Return a place as it is, of which mountinfo writes blanks as octals.
+
+    >>> _unescaped(rb"/my\040files")
+    b'/my files'
+    """
+    return re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), place)
 
 
 @contextmanager

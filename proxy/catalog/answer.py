@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections.abc import Callable, Hashable, Sequence
 
 import duckdb
@@ -12,9 +11,11 @@ from sqlglot import exp
 from planner.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
 from planner.gate import Gate
 from planner.result import Columns
+from planner.stopping import running, sleep
+from planner.watchdog import WATCHDOG
 from proxy.catalog import kinds
 from proxy.catalog.constants import Constants
-from proxy.catalog.errors import Interrupted, refusal_of
+from proxy.catalog.errors import refusal_of
 from proxy.catalog.parse import definition, is_function, parse, schema_of
 from proxy.catalog.prepare import Prepared, prepare
 from proxy.catalog.rewrite import DATABASE, USER
@@ -41,8 +42,6 @@ class Catalog:
     def __init__(self, gate: Gate, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
         self._gate, self._session, self._settings = gate, {USER: analyst, DATABASE: database}, settings
         self._store = store_of(gate)
-        self._running: duckdb.DuckDBPyConnection | None = None
-        self._stopped = threading.Event()
 
     def handles(self, sql: str) -> bool:
         """Return whether a statement is for the catalog: it names a relation of it, or no table at all.
@@ -76,13 +75,6 @@ class Catalog:
         key: Hashable = None if prepared.volatile else (prepared.sql, *values.items())
         return self._store.answers.get(key, lambda: self._run(prepared, values), keep=_is_small)
 
-    def interrupt(self) -> None:
-        """Stop what runs in another thread, if anything does."""
-        self._stopped.set()
-        cursor = self._running
-        if cursor is not None:
-            cursor.interrupt()
-
     def _prepared(self, sql: str, stated: Sequence[int]) -> Prepared:
         try:
             found: Prepared = self._store.statements.get(
@@ -109,16 +101,12 @@ class Catalog:
 
     def _run(self, prepared: Prepared, values: dict[str, object]) -> Table:
         cursor = self._store.cursor()
-        timer = threading.Timer(TIME_LIMIT, cursor.interrupt)
-        self._running = cursor
-        timer.start()
         try:
-            rows = _fetched(cursor, prepared, values)
+            with WATCHDOG.limit(TIME_LIMIT, cursor.interrupt), running(cursor.interrupt):
+                rows = _fetched(cursor, prepared, values)
         except duckdb.Error as error:
             raise refusal_of(error) from None
         finally:
-            timer.cancel()
-            self._running = None
             cursor.close()
         if len(rows) > MOST_ROWS:
             raise TooLarge(f"the answer has more than {MOST_ROWS:,} rows", hint="add a LIMIT")
@@ -129,9 +117,7 @@ class Catalog:
     def _constant_row(self, constants: Constants, parameters: Sequence[object]) -> tuple[object, ...]:
         seconds = constants.sleep(parameters)
         if seconds is not None:
-            self._stopped.clear()
-            if self._stopped.wait(min(seconds, TIME_LIMIT)):
-                raise Interrupted("canceling statement due to user request")
+            sleep(min(seconds, TIME_LIMIT))
         return constants.row(parameters)
 
 

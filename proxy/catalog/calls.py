@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from planner.errors import Unsupported
+from planner.settings import PREFIX
 from proxy.catalog import kinds
 from proxy.catalog.trees import cast, own_call
 
@@ -86,6 +88,19 @@ def nullable(arguments: list[exp.Expr]) -> exp.Expr:
     return exp.Coalesce(this=own_call("quote_literal", arguments), expressions=[exp.Literal.string("NULL")])
 
 
+OBEYED = ("statement_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout")
+
+
+def set_config(arguments: list[exp.Expr]) -> exp.Expr:
+    """Return the value, as if it had been set: but not for settings that mean something here, which SET sets."""
+    name = arguments[0].name.lower() if arguments[0].is_string else ""
+    if not name or name in OBEYED or name.startswith(PREFIX):
+        raise Unsupported(
+            f"set_config can't set {name or 'what is not named in it'} here", hint="write SET name = value"
+        )
+    return arguments[1]
+
+
 PLAIN: dict[str, Callable[[list[exp.Expr]], exp.Expr]] = {
     "generate_subscripts": subscripts,
     "array_upper": upper,
@@ -97,13 +112,29 @@ PLAIN: dict[str, Callable[[list[exp.Expr]], exp.Expr]] = {
     "quote_nullable": nullable,
     "json_build_object": json,
     "jsonb_build_object": json,
-    "set_config": lambda arguments: arguments[1],  # nothing that could be set here means anything
+    "set_config": set_config,
     "inet_server_addr": lambda _: exp.null(),
     "inet_client_addr": lambda _: exp.null(),
     "current_schema": lambda _: exp.Literal.string("public"),
     "generate_series": written_series,
 }
 """Functions that need to know nothing but their arguments."""
+
+LEAST_ARGUMENTS = {
+    "generate_subscripts": 2,
+    "array_upper": 2,
+    "array_length": 2,
+    "array_lower": 2,
+    "array_remove": 2,
+    "_pg_expandarray": 1,
+    "array_to_string": 2,
+    "set_config": 3,
+    "generate_series": 2,
+    "current_setting": 1,
+    "pg_typeof": 1,
+    "has_column_privilege": 3,
+}
+"""Those that look at their arguments, and how many they need."""
 
 RENAMED = {
     "array_cat": "list_concat",

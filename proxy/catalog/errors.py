@@ -33,12 +33,6 @@ class DivisionByZero(Refusal):
     sqlstate = "22012"
 
 
-class Interrupted(Refusal):
-    """The statement was stopped while it ran."""
-
-    sqlstate = "57014"
-
-
 def refusal_of(error: duckdb.Error) -> Refusal:
     """Return the refusal for an error of the engine's; names of columns are those that the statement has."""
     text = str(error)
@@ -49,7 +43,7 @@ def refusal_of(error: duckdb.Error) -> Refusal:
     missing = re.search(r'(?:column named|Referenced column) "([^"]+)"|Column "([^"]+)" referenced that exists', text)
     match error:
         case duckdb.InterruptException():
-            return Interrupted("canceling statement due to user request")
+            return TooLarge("the statement takes too long to evaluate", hint="ask for less at a time")
         case duckdb.OutOfMemoryException():
             return TooLarge("the answer needs more memory than the catalog has", hint="add a LIMIT")
         case duckdb.ConversionException() if "out of range" in text:

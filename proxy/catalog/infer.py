@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
+from planner.numerals import whole
 from planner.sandbox import function_name
 from proxy.catalog import kinds
 from proxy.catalog.functions import OWN, TABLES
@@ -417,7 +418,7 @@ class Inference:
 
 
 def number_of(node: exp.Parameter) -> int:
-    return int(node.name) if node.name.isdigit() else 0
+    return whole(node.name) or 0
 
 
 def _number(digits: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
+from planner.numerals import whole
 from proxy.wire import oids
 
 DUCKDB = {
@@ -193,9 +194,14 @@ def _named(name: str) -> str:
     return DOMAINS.get(lowered) or ALIASES.get(lowered) or lowered
 
 
+MOST_TYPMOD = 10_485_760
+"""The longest varchar(n) of PostgreSQL."""
+
+
 def typmod_of(to: exp.Expr) -> int:
     """Return the length or the precision that a cast names, as pg_attribute.atttypmod has it; -1 without one."""
-    sizes = [int(p.name) for p in to.expressions if isinstance(p, exp.DataTypeParam) and p.name.isdigit()]
+    written = [whole(p.name, most=MOST_TYPMOD) for p in to.expressions if isinstance(p, exp.DataTypeParam)]
+    sizes = [size for size in written if size is not None]
     kind = of_type(to)
     if not sizes or is_array(kind):
         return -1

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from planner.numerals import whole
+
 CATALOG_NAMESPACE, PUBLIC_NAMESPACE = 11, 2200
 VISIBLE = (CATALOG_NAMESPACE, PUBLIC_NAMESPACE)
 """Namespaces whose objects need no schema before their name."""
@@ -13,7 +15,7 @@ VISIBLE = (CATALOG_NAMESPACE, PUBLIC_NAMESPACE)
 OWNER = "noisegate"
 """The role that owns every object."""
 
-FIRST_OID = 16384
+FIRST_OID, LAST_OID = 16384, 2**32 - 1
 """Objects of the policy are numbered from here on, as a user's are in PostgreSQL."""
 
 VERBOSE = {
@@ -233,16 +235,18 @@ def _unnamed(oid: int) -> str:
 
 
 def to_regclass(directory: Directory, text: str) -> int | None:
-    return int(text) if text.isdigit() else directory.relation_named(text)
+    number = whole(text, most=LAST_OID)
+    return directory.relation_named(text) if number is None else number
 
 
 def to_regtype(directory: Directory, text: str) -> int | None:
-    return int(text) if text.isdigit() else find_type(directory, text)
+    number = whole(text, most=LAST_OID)
+    return find_type(directory, text) if number is None else number
 
 
 def to_regproc(directory: Directory, text: str) -> int | None:
-    if text.isdigit():
-        return int(text)
+    if (number := whole(text, most=LAST_OID)) is not None:
+        return number
     return directory._find(text.partition("(")[0], {(r.namespace, r.name): r.oid for r in directory.routines.values()})
 
 
@@ -255,8 +259,8 @@ def to_regrole(directory: Directory, text: str) -> int | None:
 
 
 def _by_name(known: dict[int, str], text: str) -> int | None:
-    if text.isdigit():
-        return int(text)
+    if (number := whole(text, most=LAST_OID)) is not None:
+        return number
     return next((oid for oid, name in known.items() if name == split_name(text)[-1]), None)
 
 

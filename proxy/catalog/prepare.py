@@ -14,6 +14,8 @@ from sqlglot import exp
 
 from planner.errors import SyntaxRefusal
 from planner.gate import Gate
+from planner.numerals import whole
+from planner.stopping import running
 from proxy.catalog import kinds
 from proxy.catalog.constants import Constants, constants
 from proxy.catalog.errors import refusal_of
@@ -115,7 +117,7 @@ def _described(done: Rewritten, store: Store) -> Prepared:
         _description(columns, found, done.parameters),
         found,
         _readable(done.tree, found).sql("duckdb"),
-        tuple(sorted(int(name[1:]) for name in used if name[1:].isdigit() and name[0] == "p")),
+        tuple(sorted(int(name[1:]) for name in used if name[0] == "p" and whole(name[1:]) is not None)),
         frozenset(done.session),
         tuple((f"{SETTING}{i}", *each) for i, each in enumerate(done.settings) if f"{SETTING}{i}" in used),
         done.volatile,
@@ -127,7 +129,8 @@ def _types(sql: str, given: dict[str, object], store: Store) -> list[tuple[str, 
     timer = threading.Timer(TIME_LIMIT, cursor.interrupt)  # constants are computed here already
     timer.start()
     try:
-        return [(row[0], row[1]) for row in cursor.execute(f"DESCRIBE {sql}", given or None).fetchall()]
+        with running(cursor.interrupt):
+            return [(row[0], row[1]) for row in cursor.execute(f"DESCRIBE {sql}", given or None).fetchall()]
     except duckdb.Error as error:
         raise refusal_of(error) from None
     finally:

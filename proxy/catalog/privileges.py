@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from proxy.catalog.names import OWNER, VISIBLE, Directory, to_regclass, to_regnamespace, to_regproc, to_regtype
+from planner.numerals import whole
+from proxy.catalog.names import (
+    LAST_OID,
+    OWNER,
+    VISIBLE,
+    Directory,
+    to_regclass,
+    to_regnamespace,
+    to_regproc,
+    to_regtype,
+)
 
 LETTERS = {
     "r": "SELECT", "a": "INSERT", "w": "UPDATE", "d": "DELETE", "D": "TRUNCATE", "x": "REFERENCES", "t": "TRIGGER",
@@ -29,7 +39,7 @@ def has_privilege(catalog: str) -> Callable[[Directory, str, str, str], bool | N
         oid = _object(directory, catalog, what)
         if (catalog, oid) not in directory.acls:
             return None
-        who = directory.roles.get(int(role), role) if role.isdigit() else role
+        who = _role(directory, role)
         wanted = [part.strip().upper().removesuffix(" WITH GRANT OPTION") for part in privilege.split(",")]
         granted = _granted(directory.acls[catalog, oid], who, BY_DEFAULT.get(catalog, ""))
         return any(("TEMPORARY" if word == "TEMP" else word) in granted for word in wanted)
@@ -37,9 +47,15 @@ def has_privilege(catalog: str) -> Callable[[Directory, str, str, str], bool | N
     return allowed
 
 
+def _role(directory: Directory, text: str) -> str:
+    """Return the name of a role that is called by its name or its number."""
+    number = whole(text, most=LAST_OID)
+    return text if number is None else directory.roles.get(number, text)
+
+
 def _object(directory: Directory, catalog: str, what: str) -> int:
-    if what.isdigit():
-        return int(what)
+    if (number := whole(what, most=LAST_OID)) is not None:
+        return number
     finders = {"pg_class": to_regclass, "pg_type": to_regtype, "pg_proc": to_regproc, "pg_namespace": to_regnamespace}
     finder = finders.get(catalog)
     if finder is not None:
@@ -61,5 +77,5 @@ def _granted(acl: tuple[str, ...] | None, role: str, default: str) -> set[str]:
 
 
 def pg_has_role(directory: Directory, role: str, other: str, _: str) -> bool:
-    names = [directory.roles.get(int(text), text) if text.isdigit() else text for text in (role, other)]
+    names = [_role(directory, text) for text in (role, other)]
     return names[0] == names[1] or names[0] == OWNER

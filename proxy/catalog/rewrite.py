@@ -15,7 +15,7 @@ from sqlglot import exp
 from planner.errors import SyntaxRefusal, UnknownFunction, UnknownTable, Unsupported
 from planner.sandbox import REFUSED_NODES, function_name, span
 from proxy.catalog import kinds
-from proxy.catalog.calls import CONSTANTS, PLAIN, RENAMED, series
+from proxy.catalog.calls import CONSTANTS, LEAST_ARGUMENTS, PLAIN, RENAMED, series
 from proxy.catalog.functions import OWN, PRIVILEGES, TABLES
 from proxy.catalog.infer import Inference, number_of, output_name
 from proxy.catalog.names import Directory
@@ -303,6 +303,8 @@ class Rewriter:
 
     def anonymous(self, node: exp.Anonymous) -> exp.Expr:
         name, arguments = node.name.lower(), list(node.expressions)
+        if len(arguments) < LEAST_ARGUMENTS.get(name, 0):
+            raise UnknownFunction(f"function {name} takes {LEAST_ARGUMENTS[name]} arguments", hint="see pg_proc")
         if name in PRIVILEGES and len(arguments) == 2:
             arguments = [self._session(USER), *arguments]
         if name == "pg_has_role" and len(arguments) == 2:

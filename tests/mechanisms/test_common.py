@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 
 from mechanisms.common import (
-    SignalToNoise,
     common,
     common_many,
     least_upper_bound,
@@ -16,8 +15,6 @@ from mechanisms.common import (
     recreation,
     residual,
     sequence,
-    signal_to_noise,
-    variance_removed,
 )
 from mechanisms.linear import (
     Matrix,
@@ -175,44 +172,6 @@ def test_mechanisms_that_share_nothing_have_an_empty_common_mechanism() -> None:
 def test_a_residual_of_something_not_common_is_refused() -> None:
     with pytest.raises(ValueError, match="must be answerable"):
         residual(independent(SUM, 2.0), independent(SUM, 1.0))
-
-
-def test_the_nested_rule_takes_the_finer_analysis_when_the_signal_is_strong() -> None:
-    coarse = independent(np.ones((1, 4)), 4.0)
-    fine = independent(np.eye(4), 1.0)
-    shared = common(coarse, fine)
-    strong, weak = (
-        signal_to_noise(shared.B @ x, shared, B=coarse.B, M=fine) for x in (np.full(4, 100.0), np.full(4, 1.0))
-    )
-    assert strong.suffices(share=1.0, ratio=5.0)
-    assert not strong.is_hopeless(share=1.0, ratio=5.0)
-    assert not weak.suffices(share=1.0, ratio=5.0)
-    assert weak.is_hopeless(share=1.0, ratio=8.0)
-    np.testing.assert_allclose(strong.lower, [(400 - 3 * 2) / 2])
-    np.testing.assert_allclose(strong.upper, [(400 + 3 * 2) / 2])
-    point = signal_to_noise(shared.B @ np.full(4, 100.0), shared, B=coarse.B, M=fine, sigmas=0.0)
-    np.testing.assert_allclose([point.lower, point.upper], [[200.0], [200.0]])
-
-
-def test_shares_of_queries_count_the_boundary_as_enough() -> None:
-    bounds = SignalToNoise(np.array([1.0, 3.0]), np.array([2.0, 4.0]))
-    assert bounds.suffices(share=0.5, ratio=3.0)
-    assert not bounds.suffices(share=0.6, ratio=3.0)
-    assert bounds.is_hopeless(share=0.6, ratio=3.0)
-
-
-def test_signal_to_noise_of_queries_that_are_not_shared_is_refused() -> None:
-    shared = independent(np.ones((1, 2)), 1.0)
-    with pytest.raises(ValueError, match="must be answerable"):
-        signal_to_noise(np.zeros(1), shared, B=np.eye(2), M=independent(np.eye(2), 1.0))
-
-
-def test_the_general_rule_prefers_the_mechanism_that_removes_more_variance() -> None:
-    vague, sharp = independent(np.eye(3), 100.0), independent(np.eye(3), 0.1)
-    shared = common(vague, sharp)
-    removed = [variance_removed(M, shared, prior_variance=1000.0) for M in (vague, sharp)]
-    assert removed[0] == pytest.approx(0.0, abs=1e-9)
-    assert removed[1] > 100
 
 
 def test_a_sequence_of_choices_always_costs_what_the_mechanism_taken_costs() -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms.fitness import Matrix, Strategy, fit, least_total, nuclear_bound, undominated
+from mechanisms.fitness import Strategy, fit, least_total, nuclear_bound, undominated
+from mechanisms.linear import Matrix
 
 
 def prefix(size: int) -> Matrix:

@@ -24,7 +24,7 @@ from planner.costs import constant
 from planner.errors import BudgetExceeded, LedgerFailed, Refusal
 from planner.ledger import Ledger
 from planner.relocation import relocate
-from planner.stores import Remote, is_remote, marker_of, postgres
+from planner.stores import Remote, is_remote, marker_of, postgres, sqlite
 from planner.stores.sqlite import SqliteStore
 from tests.proxy.postgres import Postgres
 
@@ -228,9 +228,10 @@ def born(path: Path, rounds: int) -> object:
 
 
 def abandon(path: Path, commits: int) -> object:
-    """Commit and die without closing, so that the write-ahead log is left."""
+    """Commit as earlier versions did, and die without closing, so that the write-ahead log is left; return its size."""
 
     def work(write: Log) -> None:
+        sqlite._leave_log = lambda connection: connection.execute("PRAGMA journal_mode = WAL")  # type: ignore[assignment,return-value]
         ledger = Ledger.open(path)
         for number in range(commits):
             ledger.commit([draft(f"abandoned {number}")], caps=Caps(1000, 1000))[0]
@@ -238,6 +239,36 @@ def abandon(path: Path, commits: int) -> object:
 
     os.waitpid(forked(work, path.with_name("abandon.log")), 0)
     return path.with_name(path.name + "-wal").stat().st_size
+
+
+def cut_short(path: Path, commits: int) -> object:
+    """Commit, then die in the middle of a transaction that has written half of its pages; return the journal's size."""
+
+    def work(write: Log) -> None:
+        ledger = Ledger.open(path)
+        for number in range(commits):
+            ledger.commit([draft(f"whole {number}")], caps=Caps(1000, 1000))[0]
+        with ledger.beside(write=True) as connection:
+            connection.execute("PRAGMA cache_size = 1")
+            for number in range(200):
+                connection.execute("INSERT INTO meta VALUES (?, ?)", (f"half {number}", "x" * 4000))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    os.waitpid(forked(work, path.with_name("cut.log")), 0)
+    return path.with_name(path.name + "-journal").stat().st_size
+
+
+def births(path: Path, step: int) -> object:
+    """Make ledgers where files can't grow beyond ever larger sizes; return what failed for each, then and with room."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    found = []
+    for size in range(0, 80_000, step):
+        place = path.with_name(f"{size}.sqlite")
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        failure = _failure(lambda place=place: Ledger.open(place).close())  # type: ignore[misc]
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        found.append((failure, _failure(lambda place=place: Ledger.open(place).close())))  # type: ignore[misc]
+    return found, sorted(file.name for file in path.parent.iterdir())
 
 
 def relocated(place: Path | Remote, back: int, commits: int) -> object:
@@ -307,7 +338,22 @@ def _failure(work: Callable[[], object]) -> str | None:
 
 TASKS: dict[str, Callable[..., object]] = {
     task.__name__: task
-    for task in (race, races, endure, pause_before, pause_inside, kill, born, abandon, relocated, full, readonly, fork)
+    for task in (
+        race,
+        races,
+        endure,
+        pause_before,
+        pause_inside,
+        kill,
+        born,
+        births,
+        abandon,
+        cut_short,
+        relocated,
+        full,
+        readonly,
+        fork,
+    )
 }
 
 if __name__ == "__main__":

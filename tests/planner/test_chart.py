@@ -22,6 +22,7 @@ source = "t.parquet"
 a = { type = "integer", min = 0, max = 4 }
 b = { type = "integer", min = 0, max = 3 }
 m = { type = "integer", min = 0, max = 9 }
+n = { type = "integer", min = 0, max = 9, nullable = true }
 """
 
 
@@ -135,3 +136,12 @@ def test_rows_are_released_as_integers_close_to_what_was_planned(table: Table) -
     made, measurement = chart.released(rows)
     back = chart.place(made, np.ldexp(measurement.rows(made).astype(float), -measurement.bits))
     assert np.abs(back - rows).max() < 1e-14
+
+
+@given(rows=st.lists(st.lists(st.floats(-1, 1), min_size=6, max_size=6), min_size=1, max_size=3))
+def test_rows_that_are_released_sum_nothing_where_a_column_is_null(table: Table, rows: list[list[float]]) -> None:
+    """Both ends of the cell of NULL are one point; a solver may give it two values, which are no slope."""
+    cut = axis(table, "n", [0] * 5 + [1] * 5 + [2])
+    made, measurement = Chart(Workspace(table, (cut,)), (("n", 1),)).released(np.array([[1.0] * 6, *rows]))
+    null = made.pattern[made.cell == 2]
+    assert not np.any(measurement.rows(made)[:, null, 1:])

@@ -110,14 +110,14 @@ def test_known_is_the_best_linear_unbiased_reconstruction(case: tuple[list[list[
     determined = np.abs(V @ inverse @ (B.T @ B) - V).max(axis=1) < 1e-6
     assert np.array_equal(np.isfinite(found.variances), determined)
     expected = (V @ inverse @ V.T)[np.ix_(determined, determined)]
-    assert np.allclose(found.covariance[np.ix_(determined, determined)], expected, rtol=1e-6, atol=1e-9)
+    assert np.allclose(found.covariances(len(W))[0][np.ix_(determined, determined)], expected, rtol=1e-6, atol=1e-9)
     if measurements:
         assert np.allclose((found.L @ B)[determined], V[determined], atol=1e-6)
 
 
 def test_an_unknown_functional_has_infinite_variance_and_no_covariance() -> None:
     found = linear.known(counts([[1, 0], [0, 1]]), [Measurement(np.array([[1, 0]], dtype=object), 0)])
-    assert found.covariance.tolist() == [[1.0, 0.0], [0.0, math.inf]]
+    assert found.covariances(2).tolist() == [[[1.0, 0.0], [0.0, math.inf]]]
 
 
 def test_estimates_from_stacked_releases_weigh_them_by_their_precision() -> None:

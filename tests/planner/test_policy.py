@@ -315,7 +315,7 @@ def test_a_plain_password_is_never_repeated(tmp_path: Path) -> None:
 def test_what_is_not_toml_is_one_mistake_with_its_line(tmp_path: Path, text: str, line: int | None) -> None:
     (mistake,) = mistakes_in(tmp_path, text)
     assert mistake.line == line
-    assert mistake.text.startswith("is not TOML: ")
+    assert mistake.text.startswith(("is not TOML: ", "can't be read: it is nested", "can't be read: a number has too"))
 
 
 def test_a_missing_file_a_folder_and_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
@@ -426,3 +426,23 @@ def test_a_certificate_comes_with_its_key(tmp_path: Path) -> None:
     both = GOOD + '[server]\ncertificate = "cert.pem"\nkey = "cert.pem"\n'
     assert load(write(tmp_path, both)).server.key == tmp_path / "cert.pem"
     assert "is not a file" in mistakes_in(tmp_path, both.replace('key = "cert', 'key = "none'))[0].text
+
+
+@pytest.mark.parametrize("section", ["tables", "views"])
+def test_a_name_that_hides_postgresqls_catalog_is_refused(tmp_path: Path, section: str) -> None:
+    (tmp_path / "noisegate.toml").write_text(f'[{section}.pg_class]\nsql = "SELECT 1"\n', encoding="utf-8")
+    with pytest.raises(PolicyRefusal, match="names that begin with pg_ are PostgreSQL's own"):
+        load(tmp_path / "noisegate.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (".".join("a" * 20_000) + " = 1", "a key has more than 32 parts"),
+        ("x = [" + '"value",' * 1_100_000 + "]", "it has more than 8 MB"),
+    ],
+)
+def test_a_policy_that_would_take_minutes_to_read_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "noisegate.toml").write_text(f"\n{text}\n", encoding="utf-8")
+    with pytest.raises(PolicyRefusal, match=complaint):
+        load(tmp_path / "noisegate.toml")

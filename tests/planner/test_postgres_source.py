@@ -26,6 +26,7 @@ from planner.errors import PolicyRefusal, SourceFailed
 from planner.gate import Gate
 from planner.proposal import propose
 from planner.sources import open_source
+from planner.sources.postgres import PostgresSource
 from planner.workspace import Axis
 from tests.planner.engines import grid, owner, table, url
 from tests.planner.gates import policy, switch_noise_off
@@ -180,6 +181,8 @@ def test_the_right_to_the_declared_columns_is_enough_and_needed(people: Postgres
             "tables.people.columns.sex": "the gate's role may not read it",
         }
         connection.execute("GRANT SELECT (age, sex) ON people TO ann")
+        assert mistakes(file)["tables.people.source"].endswith("changes could not be noticed")
+        connection.execute("GRANT SELECT (tableoid, ctid, xmin) ON people TO ann")
     with opened(file) as gate:
         assert len(gate.session().execute(QUESTION).rows) == 2
 
@@ -296,6 +299,61 @@ def test_a_change_of_the_rows_is_noticed(people: Postgres, tmp_path: Path, state
         assert len(gate.session().execute(QUESTION).rows) == 2
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO people VALUES (0, 1, 'F')",
+        "UPDATE people SET age = age WHERE id = 1",
+        "UPDATE people SET age = CASE age WHEN 1 THEN 2 ELSE 1 END WHERE id IN (1, 2)",  # two who change places
+        "DELETE FROM people WHERE id = 1",
+        "DELETE FROM people",
+    ],
+)
+def test_a_reading_notices_what_the_counters_have_not_told_yet(
+    people: Postgres, tmp_path: Path, statement: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counters may be late for as long as a session likes. Here they never come; and another gate reads the change."""
+    monkeypatch.setattr(PostgresSource, "fingerprint", lambda _: "nothing is told")
+    file = make(tmp_path, f"{url(people)}#people")
+    with opened(file) as gate, opened(file) as other:
+        before = gate.session().execute(QUESTION)
+        with owner(people) as connection:
+            connection.execute(statement)
+        spent = gate.ledger.spent("default")
+        for each in (other, gate):
+            with pytest.raises(SourceFailed, match="changed since it was first read"):
+                each.session().execute("SELECT median(age) FROM people")
+            with pytest.raises(SourceFailed, match="changed since it was first read"):
+                each.session().execute("SELECT count(*) FROM people WHERE age < 7")
+            assert each.session().execute(QUESTION).rows == before.rows  # it was told before, about the rows of then
+        assert gate.ledger.spent("default") == spent
+        other.refresh("people")
+        assert gate.session().execute("SELECT count(*) FROM people WHERE age < 7").cost > 0
+
+
+def test_what_leaves_the_rows_alone_is_no_change_to_a_reading(people: Postgres) -> None:
+    with closing(open_source(table(f"{url(people)}#people", {"age": grid("integer", 0, 110, 1)}))) as source:
+        with source.reading() as before:
+            pass
+        with owner(people) as connection:
+            for statement in ("VACUUM (FREEZE, ANALYZE) people", "BEGIN", "DELETE FROM people", "ROLLBACK"):
+                connection.execute(statement.encode())
+        with source.reading() as after:
+            pass
+        assert after == before
+
+
+def test_a_reading_and_its_rows_are_of_one_snapshot(people: Postgres) -> None:
+    with closing(open_source(table(f"{url(people)}#people", {"age": grid("integer", 0, 110, 1)}))) as source:
+        with source.reading() as before:
+            with owner(people) as connection:
+                connection.execute("DELETE FROM people")
+            assert source.tally([], []).sums.tolist() == [[300]]
+        with source.reading() as after:
+            assert source.tally([], []).sums.tolist() == [[0]]
+        assert after != before
+
+
 def test_a_change_of_one_partition_is_noticed(server: Postgres, tmp_path: Path) -> None:
     with owner(server) as connection:
         connection.execute("CREATE TABLE parted (age int, sex text) PARTITION BY LIST (sex)")
@@ -303,8 +361,12 @@ def test_a_change_of_one_partition_is_noticed(server: Postgres, tmp_path: Path) 
         connection.execute("GRANT SELECT ON parted TO ann")
     with closing(open_source(table(f"{url(server)}#parted", {"age": grid("integer", 0, 9, 1)}))) as source:
         before = source.fingerprint()
+        with source.reading() as rows:
+            pass
         with owner(server) as connection:
             connection.execute("INSERT INTO parted VALUES (1, 'F')")
+        with source.reading() as now:
+            assert now != rows
         wait_for(lambda: source.fingerprint() != before)
 
 

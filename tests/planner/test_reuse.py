@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import chi2
 
 from mechanisms import sampling
-from planner import bodies, recall
+from planner import atlas, bodies, recall
 from planner.gate import Gate, Session
 from planner.linear import corners
 
@@ -290,7 +290,8 @@ def test_where_history_does_not_fit_nothing_is_paid_twice_and_answers_are_right(
     policy: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """On charts of 24 points, where all columns have 90 cells: releases are folded, and chosen among."""
-    monkeypatch.setattr(recall, "MAX_POINTS", 24)
+    for module in (atlas, recall):
+        monkeypatch.setattr(module, "MAX_POINTS", 24)
     monkeypatch.setattr(sampling, "rounded_gaussian", no_noise)
     generator, gate, seen = random.Random(seed), Gate.open(policy), set[str]()
     try:
@@ -315,7 +316,8 @@ def test_where_history_does_not_fit_gates_agree_now_and_as_of_any_release(
     policy: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Two gates take turns; a third one, which has not seen a question, gives the answers that there were each time."""
-    monkeypatch.setattr(recall, "MAX_POINTS", 48)
+    for module in (atlas, recall):
+        monkeypatch.setattr(module, "MAX_POINTS", 48)
     generator, gates = random.Random(seed), [Gate.open(policy), Gate.open(policy)]
     sessions = [gate.session() for gate in gates]
     asked = []

@@ -125,7 +125,7 @@ def test_gates_that_bring_an_earlier_format_up_to_date_at_once_do_it_once(
 def test_a_ledger_of_a_newer_version_is_refused(place: Remote, server: Postgres) -> None:
     filled(place)
     edited(server, place, "UPDATE meta SET value = '9' WHERE name = 'format'")
-    with pytest.raises(LedgerFailed, match="has format 9, this program knows those up to 2"):
+    with pytest.raises(LedgerFailed, match="has format 9, this program knows those up to 3"):
         Ledger.open(place)
 
 
@@ -162,6 +162,77 @@ def test_an_edited_ledger_is_refused(place: Remote, server: Postgres, statements
     edited(server, place, *statements)
     with pytest.raises(LedgerFailed, match=reason):
         Ledger.open(place)
+
+
+IGNORED = "CREATE RULE r AS ON {} DO INSTEAD NOTHING"
+
+
+@pytest.mark.parametrize("event", ["INSERT TO releases", "UPDATE TO meta"])
+def test_a_charge_that_a_rule_keeps_from_being_stored_is_no_answer(place: Remote, server: Postgres, event: str) -> None:
+    with Ledger.open(place) as ledger:
+        pay(ledger, draft("before"))
+        edited(server, place, IGNORED.format(event))
+        with pytest.raises(LedgerFailed, match=r"damaged \(what was written is not in it\)"):
+            pay(ledger, draft("after"))
+
+
+@pytest.mark.parametrize("share", ["nonsense", "1/0", ""])
+def test_a_move_that_can_not_be_read_is_damage(place: Remote, server: Postgres, share: str) -> None:
+    with Ledger.open(place) as ledger:
+        pay(ledger, draft("before"))
+        ledger.move(Fraction(1, 10), source="alice", target="bob", caps=Caps(1000, 1000))
+        edited(server, place, "ALTER TABLE moves DISABLE TRIGGER USER", f"UPDATE moves SET share = '{share}'")
+        for ask in (ledger.moved, lambda: pay(ledger, draft("after"))):
+            with pytest.raises(LedgerFailed, match="a share that was moved can't be read"):
+                ask()
+
+
+def test_versions_that_were_deleted_are_noticed(place: Remote, server: Postgres) -> None:
+    with Ledger.open(place) as ledger:
+        ledger.refresh("people", "new data")
+        pay(ledger, replace(draft("second"), version=2))
+    edited(server, place, "ALTER TABLE versions DISABLE TRIGGER USER", "DELETE FROM versions")
+    with pytest.raises(LedgerFailed, match="about versions of data that it does not know"):
+        Ledger.open(place)
+
+
+RIGHTS = {
+    "all": ["REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM {role}"],
+    "INSERT": ["REVOKE INSERT ON releases FROM {role}"],
+    "UPDATE": ["REVOKE UPDATE ON meta FROM {role}"],
+    "the schema": ["REVOKE USAGE ON SCHEMA {schema} FROM {role}"],
+}
+
+
+@pytest.mark.parametrize("right", RIGHTS)
+def test_rights_that_are_taken_away_meanwhile_charge_nothing(place: Remote, server: Postgres, right: str) -> None:
+    filled(place)
+    names = {"schema": place.schema, "role": f"gate_{uuid.uuid4().hex}"}
+    granted = ["USAGE ON SCHEMA {schema}", "ALL ON ALL TABLES IN SCHEMA {schema}"]
+    edited(server, place, f"CREATE ROLE {names['role']} LOGIN")
+    grants = [f"GRANT {what} TO {{role}}".format(**names) for what in granted]
+    edited(server, place, *grants)
+    with Ledger.open(replace(place, conninfo=place.conninfo.replace("noisegate@", f"{names['role']}@"))) as ledger:
+        pay(ledger, draft("before"))
+        edited(server, place, *(statement.format(**names) for statement in RIGHTS[right]))
+        with pytest.raises(LedgerFailed, match=r"insufficient privilege|damaged"):
+            pay(ledger, draft("meanwhile"))
+        edited(server, place, *grants)
+        assert pay(ledger, draft("after")).id == 7
+        assert [release.key for release in ledger.releases()][-2:] == ["before", "after"]
+
+
+COLUMNS = ["body", "cost", "hash", "analyst", "version"]
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+def test_a_column_that_is_dropped_under_a_gate_is_damage(place: Remote, server: Postgres, column: str) -> None:
+    with Ledger.open(place) as ledger:
+        pay(ledger, draft("before"))
+        edited(server, place, f"ALTER TABLE releases DROP COLUMN {column}")
+        for ask in (ledger.releases, lambda: pay(ledger, draft("after"))):
+            with pytest.raises(LedgerFailed, match=r"damaged \(undefined column"):
+                ask()
 
 
 def test_a_database_restored_from_an_older_backup_is_noticed_by_every_machine_that_saw_more(

@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 
 from planner.gate import Gate
+from planner.stopping import running as running_query
 from proxy import house, server
 from proxy.journal import Journal
 from proxy.types import Column, Description, Table, oid_of
@@ -29,16 +30,24 @@ class SmallCatalog:
         first = sql.strip().partition(" ")[0].lower()
         return first in ("select", "values") and (" from " not in sql.lower() or "from generate_series" in sql.lower())
 
-    def interrupt(self) -> None:
-        self._duckdb.interrupt()
-
     def describe(self, sql: str, declared: Sequence[int] = ()) -> Description:
         rows = self._duckdb.execute(f"DESCRIBE {sql}").fetchall()
         return Description(tuple(Column(row[0], oid_of(row[1])) for row in rows), tuple(declared))
 
     def execute(self, sql: str, parameters: Sequence[object], declared: Sequence[int] = ()) -> Table:  # noqa: ARG002 - the contract has it
-        rows = self._duckdb.execute(sql, list(parameters)).fetchall()
+        with running_query(self._duckdb.interrupt):
+            rows = self._duckdb.execute(sql, list(parameters)).fetchall()
         return Table(self.describe(sql).columns, rows)
+
+
+class Log(io.StringIO):
+    """What a server logs; read after all of it was written."""
+
+    journal: Journal
+
+    def getvalue(self) -> str:
+        self.journal._waiting.join()
+        return super().getvalue()
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,7 @@ class Running:
 
     server: server.Server
     loop: asyncio.AbstractEventLoop
-    log: io.StringIO
+    log: Log
 
     @property
     def port(self) -> int:
@@ -70,13 +79,14 @@ class Running:
 def running(policy: Path, *, catalog: house.MakeCatalog = SmallCatalog, **config: Any) -> Iterator[Running]:
     """Serve a policy with some keys of its [server] section changed, until the block ends."""
     gate = Gate.open(policy)
-    log = io.StringIO()
+    log = Log()
+    log.journal = Journal(log)
     settings = replace(gate.policy.server, port=0, **{"auth": "trust", "tls": "off"} | config)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     try:
-        starting = server.start(gate, settings, journal=Journal(log), make_catalog=catalog)
+        starting = server.start(gate, settings, journal=log.journal, make_catalog=catalog)
         found = asyncio.run_coroutine_threadsafe(starting, loop).result(60)
         try:
             yield Running(found, loop, log)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import base64
+import re
 import stat
+import struct
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,10 +16,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.errors import SourceFailed
+from planner.ledger import Ledger
 from planner.passwords import Verifier, read_verifier, scram_verifier
 from planner.policy import load
 from proxy import tls
-from proxy.auth import FREE_TRIES, LONGEST_WAIT, MOST_KEPT, PLAIN, PLUS, BackOff, LoginFailed, Scram, Verifiers
+from proxy.auth import (
+    ELSEWHERE_TRIES,
+    FAMILIAR_WAIT,
+    FREE_TRIES,
+    LONGEST_WAIT,
+    MOST_KEPT,
+    PLAIN,
+    PLUS,
+    BackOff,
+    LoginFailed,
+    Scram,
+    Verifiers,
+    new_salts,
+)
+from proxy.wire import messages as m
+from tests.proxy.raw import RawClient
 from tests.proxy.servers import Running, running
 
 PASSWORD = "sésame, ouvre-toi"
@@ -127,8 +147,12 @@ def test_a_nonce_of_another_exchange_is_refused() -> None:
 
 
 def test_a_name_that_is_not_known_has_a_salt_of_its_own_that_stays(with_password: Path) -> None:
-    verifiers = Verifiers.of(load(with_password))
-    again = Verifiers.of(load(with_password))
+    verifiers = Verifiers.of(load(with_password), b"secret")
+    text = with_password.read_text(encoding="utf-8")
+    other_password = text.replace(re.findall('SCRAM[^"]+', text)[0], scram_verifier("another"))
+    with_password.write_text(other_password, encoding="utf-8")
+    again = Verifiers.of(load(with_password), b"secret")
+    assert again.of_user("ann")[0].salt != verifiers.of_user("ann")[0].salt
     (one, known), (other, _) = verifiers.of_user("mallory"), verifiers.of_user("trent")
     assert not known
     assert one.salt != other.salt
@@ -137,8 +161,23 @@ def test_a_name_that_is_not_known_has_a_salt_of_its_own_that_stays(with_password
     assert again.of_user("mallory")[0].salt == one.salt
 
 
+def test_all_gates_of_a_ledger_make_up_the_same_salts_and_other_ledgers_others(tmp_path: Path) -> None:
+    secrets = []
+    for name in ("one", "one", "two"):
+        with Ledger.open(tmp_path / f"{name}.sqlite") as ledger:
+            secrets.append(ledger.kept("salts", new_salts()))
+    assert secrets[0] == secrets[1] != secrets[2]
+
+
+def test_nobody_logs_in_as_one_to_be_another() -> None:
+    server = Scram(VERIFIER, known=True, binding=None)
+    with pytest.raises(LoginFailed, match="authorization identity") as failed:
+        server.first(PLAIN, b"n,a=bob,n=ann,r=abcdefghijkl")
+    assert failed.value.sqlstate == "0A000"
+
+
 def test_an_analyst_without_a_password_is_not_known(with_password: Path) -> None:
-    verifiers = Verifiers.of(load(with_password))
+    verifiers = Verifiers.of(load(with_password), b"secret")
     assert verifiers.of_user("ann")[1]
     assert not verifiers.of_user("bob")[1]
 
@@ -174,6 +213,28 @@ def test_nobody_is_locked_out_from_elsewhere() -> None:
     assert back_off.wait(("10.0.0.1", "ann"), 0.0) == 0.0
 
 
+def test_guessing_one_name_from_many_addresses_is_slow_and_locks_nobody_out_who_was_there_before() -> None:
+    back_off = BackOff()
+    back_off.succeeded(("10.0.0.1", "ann"))
+    tried = 0
+    for number in range(1000):
+        if back_off.wait((f"6.6.{number}", "ann"), 0.0) == 0:
+            back_off.failed((f"6.6.{number}", "ann"), 0.0)
+            tried += 1
+    assert tried == ELSEWHERE_TRIES
+    assert back_off.wait(("7.7.7.7", "ann"), 0.0) > 0
+    assert back_off.wait(("10.0.0.1", "ann"), 0.0) == 0
+    assert back_off.wait(("7.7.7.7", "bob"), 0.0) == 0
+
+
+def test_somebody_at_the_same_address_delays_an_analyst_by_seconds_at_most() -> None:
+    back_off, key = BackOff(), ("10.0.0.1", "ann")
+    back_off.succeeded(key)
+    for _ in range(100):
+        back_off.failed(key, 0.0)
+    assert back_off.wait(key, 0.0) == FAMILIAR_WAIT
+
+
 def test_old_failures_are_forgotten_and_their_number_is_bounded() -> None:
     back_off = BackOff()
     for _ in range(FREE_TRIES):
@@ -182,6 +243,16 @@ def test_old_failures_are_forgotten_and_their_number_is_bounded() -> None:
     assert back_off.wait(("a", "ann"), 10_000.0) == 0.0
     for number in range(MOST_KEPT + 10):
         back_off.failed((str(number), "x"), 0.0)
+    assert len(back_off._failures) == MOST_KEPT
+
+
+def test_many_made_up_names_do_not_make_failures_at_a_real_one_forgotten() -> None:
+    back_off, key = BackOff(), ("a", "ann")
+    for _ in range(FREE_TRIES + 3):
+        back_off.failed(key, 0.0)
+    for number in range(MOST_KEPT + 10):
+        back_off.failed(("a", str(number)), 0.0)
+    assert back_off.wait(key, 0.0) == 8.0
     assert len(back_off._failures) == MOST_KEPT
 
 
@@ -206,6 +277,35 @@ def test_a_certificate_that_can_not_be_used_is_refused_by_name(tmp_path: Path) -
     key.write_text("no key", encoding="utf-8")
     with pytest.raises(SourceFailed, match="can't be used"):
         tls.load(certificate, key)
+
+
+def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
+    certificate, key = tls.self_signed(tmp_path / "policy.toml", "127.0.0.1")
+    key.chmod(0o644)
+    with pytest.raises(SourceFailed, match=r"others can read the key policy\.tls\.key: its mode is 0644") as failure:
+        tls.load(certificate, key)
+    assert failure.value.hint == "chmod 600 policy.tls.key"
+
+
+def test_many_gates_that_start_at_once_agree_on_one_certificate(tmp_path: Path) -> None:
+    for number in range(20):
+        start, policy = threading.Barrier(8), tmp_path / f"{number}.toml"
+
+        def make(start: threading.Barrier = start, policy: Path = policy) -> str:
+            start.wait()
+            return tls.load(*tls.self_signed(policy, "127.0.0.1")).fingerprint
+
+        with ThreadPoolExecutor(8) as pool:
+            found = [pool.submit(make) for _ in range(8)]
+        assert all(future.result() for future in found)
+        assert tls.load(*tls.self_signed(policy, "127.0.0.1")).fingerprint
+    assert {file.suffix for file in tmp_path.iterdir()} == {".crt", ".key"}
+
+
+def test_a_certificate_left_of_another_key_is_made_anew(tmp_path: Path) -> None:
+    _, key = tls.self_signed(tmp_path / "policy.toml", "127.0.0.1")
+    key.unlink()
+    tls.load(*tls.self_signed(tmp_path / "policy.toml", "127.0.0.1"))
 
 
 # --- over the wire -----------------------------------------------------------------------------------------
@@ -262,6 +362,26 @@ def test_many_failures_are_made_to_wait_even_with_the_right_password(connect: Co
             connect(password="wrong", sslmode="disable")
     with pytest.raises(psycopg.OperationalError, match="too many failed logins"):
         connect(sslmode="disable")
+
+
+def test_of_many_guesses_at_once_no_more_are_judged_than_one_after_the_other(server: Running) -> None:
+    scramp = pytest.importorskip("scramp")
+    guessers = []
+    for number in range(40):
+        client, guess = RawClient(server.port), scramp.ScramClient([PLAIN], "ann", f"guess {number}")
+        client.send(m.Startup(m.PROTOCOL_3, {"user": "ann"}))
+        client.replies("R")
+        data = guess.get_client_first().encode()
+        client.send(m.Password(b"%s\0%s%s" % (PLAIN.encode(), struct.pack("!i", len(data)), data)))
+        guess.set_server_first(client.replies("R")[-1].body[4:].decode())
+        guessers.append((client, guess))
+    for client, guess in guessers:
+        client.send(m.Password(guess.get_client_final().encode()))
+    said = [client.replies("E")[-1].fields["M"] for client, _ in guessers]
+    for client, _ in guessers:
+        client.close()
+    assert sum("password authentication failed" in text for text in said) == FREE_TRIES
+    assert sum("too many failed logins" in text for text in said) == 40 - FREE_TRIES
 
 
 def test_plain_connections_are_refused_where_tls_is_required(with_password: Path) -> None:

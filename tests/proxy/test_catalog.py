@@ -15,8 +15,8 @@ import pytest
 
 from planner.errors import Refusal, TooLarge, Unsupported
 from planner.gate import Gate
+from planner.stopping import Interrupted, Stop, stoppable
 from proxy.catalog import Catalog, answer
-from proxy.catalog.errors import Interrupted
 from proxy.wire import oids, values
 from proxy.wire.values import Format
 from tests.proxy import town
@@ -409,18 +409,18 @@ def test_messages_are_our_own(catalog: Catalog) -> None:
 def test_a_statement_that_runs_too_long_can_be_interrupted(catalog: Catalog) -> None:
     sql = "select count(*) from generate_series(1, 200000) a, generate_series(1, 200000) b where a + b = 7"
     catalog.describe(sql)
-    stop = threading.Timer(0.3, catalog.interrupt)
-    stop.start()
-    with pytest.raises(Interrupted):
+    stop = Stop()
+    threading.Timer(0.3, stop.stop).start()
+    with pytest.raises(Interrupted), stoppable(stop):
         catalog.execute(sql, [])
     assert rows(catalog, "select 1") == [(1,)]
 
 
 def test_sleeping_can_be_interrupted(catalog: Catalog) -> None:
     assert rows(catalog, "select pg_sleep(0.01)") == [("",)]
-    stop = threading.Timer(0.1, catalog.interrupt)
-    stop.start()
-    with pytest.raises(Interrupted):
+    stop = Stop()
+    threading.Timer(0.1, stop.stop).start()
+    with pytest.raises(Interrupted), stoppable(stop):
         catalog.execute("select pg_sleep($1)", [30.0])
 
 

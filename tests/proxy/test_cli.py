@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 
@@ -27,7 +28,10 @@ from proxy.render import ASCII, Waiting, as_csv, as_json, measured_text, print_r
 
 ROOT = Path(__file__).parents[2]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
-COMMANDS = ("init", "check", "query", "explain", "verify", "fidelity", "round", "serve", "budget", "passwd", "refresh")
+COMMANDS = (
+    *("init", "check", "query", "explain", "choose", "verify", "fidelity", "round", "serve", "budget", "passwd"),
+    "refresh",
+)
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -283,6 +287,39 @@ def test_the_exit_code_follows_the_sqlstate(monkeypatch: pytest.MonkeyPatch, kin
     assert cli.main(["query", "SELECT 1"]) == code
 
 
+# --- choose ------------------------------------------------------------------------------------------------
+
+BY_RACE = "SELECT sex, race, count(*) AS n FROM adult GROUP BY sex, race ORDER BY sex"
+
+
+def test_choose_looks_and_takes_one_for_the_price_of_that_one(run: Run) -> None:
+    asked = ("choose", "adult.toml", BY_SEX, BY_RACE, "--analyst", "ann", "--rho", "0.001")
+    price = run(*asked, "--explain")
+    assert "at best" in price.stdout
+    look, taken = run(*asked, "--look", "--format", "json"), run(*asked, "--take", "2", "--format", "json")
+    looked, then = ([row["rho"] for row in json.loads(one.stdout)] for one in (look, taken))
+    assert looked == [None, None]
+    assert then[0] is None
+    assert look.returncode == taken.returncode == 0
+    free = run("query", "adult.toml", "--analyst", "ann", BY_RACE, "--set", "rho=0.001")
+    assert "free: already known" in free.stderr
+    assert "1.78 % of the budget" in price.stdout
+    assert "left 98.22 %" in taken.stderr
+
+
+def test_choose_passes_on_what_decides(run: Run) -> None:
+    options = ("--snr", "9", "--fraction", "0.25", "--deviations", "2", "--weights", "1", "3", "--no-stop", "--explain")
+    result = run("choose", BY_SEX, BY_RACE, "adult.toml", "--analyst", "ann", *options)
+    assert "if 25% of its groups have a ratio of 9, 2 standard deviations clear of it" in result.stdout
+    assert "stop" not in result.stdout
+
+
+def test_choose_without_analyses_is_wrong_usage(run: Run) -> None:
+    result = run("choose", "adult.toml")
+    assert result.returncode == 2
+    assert "SQL is missing" in result.stderr
+
+
 # --- the other commands ------------------------------------------------------------------------------------
 
 
@@ -391,6 +428,34 @@ def test_refresh_makes_old_answers_stay_charged_but_not_reused(run: Run) -> None
     assert result.returncode == 0, result.stderr
     again = run("query", "adult.toml", BY_SEX, "--analyst", "ann")
     assert re.search(r"cost [0-9.]+ % of the budget", again.stderr)
+
+
+def test_refresh_says_first_what_was_paid_and_a_dry_run_only_says_it(run: Run) -> None:
+    run("query", "adult.toml", BY_SEX, "--analyst", "ann")
+    told = run("refresh", "adult.toml", "adult", "--dry-run")
+    assert told.returncode == 0, told.stderr
+    paid, left, cells, _ = told.stdout.splitlines()
+    [spent] = re.findall(r"has paid ([0-9.]+) % of the budget, rho [0-9.e-]+$", paid)
+    [rest] = re.findall(r"^after a refresh ([0-9.]+) % is left for new questions, rho [0-9.e-]+$", left)
+    assert round(float(spent) + float(rest), 2) == 100
+    assert "can then no longer be shared by cells" in cells
+    assert "free: already known" in run("query", "adult.toml", BY_SEX, "--analyst", "ann").stderr
+    done = run("refresh", "adult.toml", "adult")
+    assert (done.stdout, done.stderr) == (told.stdout, "adult: refreshed, its data are version 2 now\n")
+
+
+@pytest.mark.parametrize(("answer", "code", "version"), [("y\n", 0, 2), ("n\n", 1, 1), ("", 1, 1)])
+def test_refresh_asks_at_a_terminal(
+    adult_policy: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, version: int
+) -> None:
+    terminal = io.StringIO(answer)
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdin", terminal)
+    assert cli.main(["refresh", str(adult_policy), "adult"]) == code
+    with closing(Gate.open(adult_policy)) as gate:
+        assert gate.ledger.version("adult") == version
+        assert cli.main(["refresh", str(adult_policy), "adult", "--yes"]) == 0
+        assert gate.ledger.version("adult") == version + 1
 
 
 def test_refresh_refuses_an_unknown_table(run: Run) -> None:

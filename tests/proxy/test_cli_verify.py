@@ -131,6 +131,36 @@ def test_a_file_is_verified_to_its_end_with_a_report(folder: Path, capsys: pytes
     head, _, row = out.splitlines()
     assert [name.strip() for name in head.split("|")] == ["query", *batch.SHOWN]  # no group, no error
     assert row.split("|")[2].strip() == "LM_count"
+    file.write_text(f"-- decider: em\n{YOUNG};\n{HOURS};\n-- decider: r2t\n{YOUNG}", encoding="utf-8")
+    options = ("--tau", "5%", "--epsilon", "0.05", "--decider", "LM", "--explain", "--format", "json")
+    code, out, _ = run(folder, capsys, "verify", "--file", str(file), *options)
+    found = json.loads(out)
+    assert [row["decider"] for row in found] == ["EM_count", "LM_avg", "LM_avg", None]
+    assert found[-1]["error"] == "r2t can't decide about a count"
+
+
+def test_what_is_compared_and_what_is_taken_for_granted_is_said_below_the_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path / "copy.parquet", "SELECT (i % 10)::INTEGER AS age FROM range(3000) AS r(i)")
+    open_gate(
+        tmp_path, "SELECT i // 4 AS who, (i % 10)::INTEGER AS age FROM range(4000) AS r(i)",
+        columns='age = { type = "integer", min = 0, max = 9 }', table='privacy_unit = "who"\nmax_rows_per_unit = 3',
+        rest='[tables.copy]\nsource = "copy.parquet"\nsynthetic_of = "people"\n',
+    ).close()  # fmt: skip
+    compared = "compared: at most 3 rows of each who in people, and all rows of copy, which has no column who"
+    arguments = ["--tau", "5%", "--epsilon", "0.5", "--explain"]
+    assert noisegate.main(["verify", str(tmp_path / "policy.toml"), "SELECT median(age) FROM copy", *arguments]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith(compared) for line in lines)
+    assert "provided: values in people are spread as in copy" in lines
+    assert any("nothing released tells how many" in line for line in lines)
+    (tmp_path / "queries.sql").write_text("SELECT count(*) FROM copy", encoding="utf-8")
+    assert (
+        noisegate.main(["verify", str(tmp_path / "policy.toml"), "--file", str(tmp_path / "queries.sql"), *arguments])
+        == 0
+    )
+    assert compared in capsys.readouterr().out.splitlines()
 
 
 def test_a_file_needs_queries_and_values_for_them(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

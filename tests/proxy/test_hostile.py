@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
+import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from proxy import connection as connections
+from proxy.journal import MOST_WAITING, Journal
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient, kinds, raw, split
 from tests.proxy.servers import Running, running
@@ -253,16 +258,69 @@ def test_flipped_and_cut_bytes_disturb_nobody(server: Running, bystander: RawCli
     wait_until(lambda: server.server.house.open == 1)
 
 
-def test_more_connections_than_there_is_room_for_are_turned_away(adult_policy: Path) -> None:
+def test_sockets_that_say_nothing_keep_nobody_out(adult_policy: Path) -> None:
     with running(adult_policy, max_connections=2) as server:
-        idle = [RawClient(server.port) for _ in range(12)]
-        assert all(client.is_closed() for client in idle[4:]), "the server takes them in the order they came in"
-        wait_until(lambda: len(server.server.house.connections) == 4)
-        for client in idle:
+        with raw(server.port) as inside:
+            assert kinds(inside.login()).endswith("KZ")
+            silent = [RawClient(server.port) for _ in range(50)]
+            with raw(server.port) as client:
+                assert kinds(client.login()).endswith("KZ")
+                assert kinds(inside.ask(m.Query("SELECT 1"))).endswith("Z")
+                wait_until(lambda: len(server.server.house.connections) <= 4)
+        assert sum(client.is_closed() for client in silent[:-2]) == 48, "the oldest are ended first"
+        for client in silent:
             client.close()
         wait_until(lambda: not server.server.house.connections)
-        with raw(server.port) as client:
-            assert kinds(client.login()).endswith("KZ")
+
+
+# --- a log that can't be written ---------------------------------------------------------------------------
+
+
+def test_a_journal_never_waits_and_says_what_it_left_out() -> None:
+    reader, writer = os.pipe()
+    stream = os.fdopen(writer, "w")
+    journal = Journal(stream)
+    for number in range(2 * MOST_WAITING):
+        journal.info("event", number=number)  # nobody reads the pipe
+    journal.close(patience=0.1)
+    os.set_blocking(reader, False)
+    text = ""
+    while "lines left out" not in text:  # now somebody does
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(reader, 2**20).decode()
+        journal.info("more")
+    os.close(reader)
+    journal.info("nobody is there")
+    journal.close()
+    stream.close()
+
+
+@pytest.mark.parametrize("log", ["/dev/full", "a pipe that nobody reads", "a pipe whose reader is gone"])
+def test_a_log_that_can_not_be_written_stops_no_answer_and_no_signal(adult_policy: Path, log: str) -> None:
+    reader, writer = os.pipe()
+    if log == "a pipe whose reader is gone":
+        os.close(reader)
+    if log == "a pipe that nobody reads":
+        os.set_blocking(writer, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writer, b"x" * 4096)
+        os.set_blocking(writer, True)
+    target = os.open(log, os.O_WRONLY) if log == "/dev/full" else writer
+    command = [sys.executable, "-m", "noisegate", "serve", str(adult_policy), "--port", "0", "--trust"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=target, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        port = int(process.stdout.readline().split("port=")[1].split()[0])
+        for _ in range(3):
+            with raw(port) as client:
+                client.login()
+                answer = client.ask(m.Query("SELECT sex, count(*) FROM adult GROUP BY sex"))
+                assert kinds(answer).count("D") == 2
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    for descriptor in {target, writer} | ({reader} if log != "a pipe whose reader is gone" else set()):
+        os.close(descriptor)
 
 
 def test_what_comes_while_a_slow_reader_catches_up_is_answered(server: Running) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
@@ -11,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from planner.gate import Gate
-from proxy.answers import Outcome
-from proxy.recall import MOST_ANSWERS, MOST_ROWS, Recall, key_of
+from planner.kept import ENTRY
+from planner.plan import Plan
+from proxy.answers import Outcome, Price
+from proxy.recall import MOST_BYTES, MOST_ROWS, Recall, key_of
 
 SQL = "SELECT count(*) FROM adult"
 
@@ -35,7 +38,8 @@ def answer(gate: Gate, sql: str = SQL) -> Outcome:
     session = gate.session("ann")
     session.execute(sql)
     result = session.execute(sql)
-    return Outcome(result.tag, (), result.rows, result.plan, result.cost)
+    assert result.plan is not None
+    return Outcome(result.tag, (), result.rows, Price.of(result.plan, result.cost), result.cost)
 
 
 def keep(recall: Recall, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:
@@ -81,19 +85,28 @@ def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, r
     outcome = answer(gate)
     for unfit in (
         replace(outcome, cost=Fraction(1, 1000)),
-        replace(outcome, plan=None),
+        replace(outcome, price=None),
         replace(outcome, rows=[(1,)] * (MOST_ROWS + 1)),
     ):
         keep(recall, gate, unfit)
         assert kept(recall, gate) is None
 
 
-def test_the_number_of_answers_is_bounded(gate: Gate, recall: Recall) -> None:
-    outcome = answer(gate)
-    for number in range(MOST_ANSWERS + 5):
+def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: Recall) -> None:
+    outcome = replace(answer(gate), rows=[("x" * 1_000_000,)])
+    most = MOST_BYTES // (2 * outcome.size + ENTRY)
+    assert 10 < most < 100
+    for number in range(most + 5):
         keep(recall, gate, outcome, f"{SQL} WHERE age > {number}")
     assert kept(recall, gate, f"{SQL} WHERE age > 4") is None
     assert kept(recall, gate, f"{SQL} WHERE age > 5") is outcome
+
+
+def test_a_kept_answer_holds_nothing_of_its_plan(gate: Gate, recall: Recall) -> None:
+    """A plan holds all that was known when it was made: a thousand answers would hold a thousand matrices."""
+    keep(recall, gate, answer(gate))
+    gc.collect()
+    assert not [found for found in gc.get_objects() if isinstance(found, Plan)]
 
 
 @pytest.mark.parametrize(

@@ -465,6 +465,69 @@ def test_a_binary_cursor_answers_in_binary(talk: Talk) -> None:
 # --- COPY --------------------------------------------------------------------------------------------------
 
 
+# --- what is kept for a client -----------------------------------------------------------------------------
+
+
+def portal(name: str, sql: str, most: int) -> list[Message]:
+    return [m.Parse("", sql, ()), m.Bind(name, "", (), (), ()), m.Execute(name, most)]
+
+
+WIDE = "SELECT repeat('x', 1000) AS x FROM (VALUES (1), (2), (3), (4), (5), (6), (7), (8), (9), (10)) AS t(i)"
+
+
+def test_the_rows_that_open_portals_keep_are_bounded(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_HELD", 50_000)
+    talk("BEGIN")
+    found = [talk(*portal(f"p{number}", WIDE, 1), SYNC) for number in range(5)]
+    assert ["E" in kinds(each) for each in found[:4]] == [False] * 4
+    assert error(found[4])["C"] == "53200"
+    assert "this connection keeps" in error(found[4])["M"]
+    talk("ROLLBACK")
+    assert "E" not in kinds(talk(*portal("again", WIDE, 1), SYNC))
+
+
+def test_a_portal_that_was_read_to_its_end_keeps_nothing(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_HELD", 50_000)
+    talk("BEGIN")
+    for number in range(20):
+        assert kinds(talk(*portal(f"p{number}", WIDE, 0), SYNC)).count("D") == 10
+    assert talk.conversation.held == 0
+    assert tags(talk(m.Execute("p0", 0), SYNC)) == ["SELECT 0"]
+    talk("ROLLBACK")
+
+
+def test_a_cursor_that_was_executed_to_its_end_still_goes_back(talk: Talk) -> None:
+    talk("BEGIN", f"DECLARE c SCROLL CURSOR FOR {BY_SEX}")
+    assert len(cells(talk(m.Execute("c", 0), SYNC))) == 2
+    assert len(cells(talk("FETCH BACKWARD 2 FROM c"))) > 0
+    talk("ROLLBACK")
+
+
+def test_the_rows_of_all_connections_of_an_analyst_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_HELD_BY_ANALYST", 50_000)
+    talks = [Talk(gate) for _ in range(5)]
+    for talk in talks:
+        talk.conversation._held_elsewhere = lambda me=talk: sum(t.conversation.held for t in talks if t is not me)  # type: ignore[misc]
+        talk("BEGIN")
+    found = [talk(*portal("p", WIDE, 1), SYNC) for talk in talks]
+    assert ["E" in kinds(each) for each in found] == [False] * 4 + [True]
+    assert "your connections keep" in error(found[4])["M"]
+    talks[0]("ROLLBACK")
+    assert "E" not in kinds(talks[4]("ROLLBACK", "BEGIN", *portal("p", WIDE, 1), SYNC))
+
+
+@pytest.mark.parametrize("sql", [WIDE, f"COPY ({WIDE}) TO STDOUT"])
+def test_a_simple_query_and_a_copy_that_are_being_read_count(
+    talk: Talk, monkeypatch: pytest.MonkeyPatch, sql: str
+) -> None:
+    held: list[int] = []
+    monkeypatch.setattr(sessions, "FEW", 0)  # so that rows are encoded as a piece of work
+    monkeypatch.setattr(talk, "do", lambda work: (held.append(talk.conversation.held), work.run())[1])
+    talk(sql)
+    assert max(held) > 10_000
+    assert talk.conversation.held == 0
+
+
 def copied(found: list[Reply]) -> bytes:
     return b"".join(reply.body for reply in found if reply.kind == "d")
 
