@@ -91,8 +91,9 @@ class Seen:
 class Client:
     """One connection that asks, notes what it was told, and connects again when it was thrown out."""
 
-    def __init__(self, server: Served, number: int, note: Callable[[str, float], None]) -> None:
-        self._server, self._note = server, note
+    def __init__(self, server: Served, number: int, note: Callable[[str, float], None], *, pause: float = 0.0) -> None:
+        """Ask a server; wait about `pause` seconds after each question, as people and dashboards do."""
+        self._server, self._note, self._pause = server, note, pause
         self._chance = random.Random(number)
         self._user = "ann" if number % 2 else "bob"
         self._connection: psycopg.Connection[Any] | None = None
@@ -101,6 +102,7 @@ class Client:
     def step(self) -> None:
         """Ask one question of some kind; note how long it took, or how it failed."""
         kind = self._chance.choices(("free", "new", "EXPLAIN", "catalog", "own", "budget"), (60, 15, 8, 5, 8, 4))[0]
+        time.sleep(self._pause * self._chance.uniform(0.5, 1.5))
         start = time.perf_counter()
         try:
             getattr(self, f"_{kind.lower()}")()
@@ -156,9 +158,9 @@ class Client:
 class Soak:
     """Clients at a server, and what they noted since it was last looked at."""
 
-    def __init__(self, server: Served, clients: int) -> None:
+    def __init__(self, server: Served, clients: int, *, pause: float = 0.0) -> None:
         self.server = server
-        self.clients = [Client(server, number, self._note) for number in range(clients)]
+        self.clients = [Client(server, number, self._note, pause=pause) for number in range(clients)]
         self.took: defaultdict[str, list[float]] = defaultdict(list)
         self.done = self._asking_now = 0
         self._changed = threading.Condition()
@@ -356,6 +358,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--clients", type=int, default=16)
+    parser.add_argument("--pause", type=float, default=0.0, help="seconds between two questions of a client")
     parser.add_argument("--calm", action="store_true", help="no kills, full disks and restarts")
     parser.add_argument("--short", action="store_true", help="a few hundred statements, as in the tests")
     chosen = parser.parse_args()
@@ -364,7 +367,7 @@ def main() -> None:
             print(short(Path(name)))
             return
         with Served(policy(Path(name), chosen.clients)) as server:
-            soak = Soak(server, chosen.clients)
+            soak = Soak(server, chosen.clients, pause=chosen.pause)
             soak.pay()
             watched(soak, minutes=chosen.minutes, calm=chosen.calm)
             wrong = lost(server, soak.clients, most=20)

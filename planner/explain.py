@@ -19,6 +19,7 @@ from planner.marginal import MarginalTask
 from planner.measured import BASE, Aggregate
 from planner.plan import Part, Plan
 from planner.settings import Settings
+from planner.system import SCHEMA
 from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task
 
 LABEL = 17
@@ -54,6 +55,13 @@ class Explanation:
     def repeatable(self) -> bool:
         """Return whether the same statement, asked again on the same history by anyone, has the same answer."""
         return True
+
+    @property
+    def tables(self) -> frozenset[str] | None:
+        """Return the protected tables whose history decides the answer; None if anything in the ledger may."""
+        if any(table.db == SCHEMA for table in self.plan.compiled.post.find_all(exp.Table)):
+            return None
+        return frozenset(part.measured.table.name for part in self.plan.parts)
 
     @property
     def confidence(self) -> float:

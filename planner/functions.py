@@ -400,6 +400,10 @@ class Priced(Explanation):
         return not self.planned.keeps
 
     @property
+    def tables(self) -> frozenset[str] | None:
+        return None
+
+    @property
     def releases(self) -> tuple[int, ...]:
         assert self.planned is not None
         return self.planned.releases

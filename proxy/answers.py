@@ -35,10 +35,14 @@ class Answers(Protocol):
 
 @dataclass(frozen=True)
 class Price:
-    """What a client and the log are told of the way of an answer; the plan itself holds all that was known for it."""
+    """What a client and the log are told of the way of an answer; the plan itself holds all that was known for it.
+
+    `tables` as in Explanation.
+    """
 
     path: str
     repeatable: bool
+    tables: frozenset[str] | None
     notice: str
     detail: str | None = None
 
@@ -46,10 +50,10 @@ class Price:
     def of(cls, plan: Explanation, cost: Fraction) -> Price:
         """Return what an answer cost, as a notice and its detail."""
         if not cost:
-            return cls(plan.path, plan.repeatable, cost_text(plan))
+            return cls(plan.path, plan.repeatable, plan.tables, cost_text(plan))
         left = percent(1 - plan.rho_after / plan.budget)
         detail = f"rho {float(cost):.6g} was charged on the dearest cell"
-        return cls(plan.path, plan.repeatable, f"{cost_text(plan)}, left {left}", detail)
+        return cls(plan.path, plan.repeatable, plan.tables, f"{cost_text(plan)}, left {left}", detail)
 
 
 @dataclass(frozen=True)

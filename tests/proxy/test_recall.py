@@ -1,9 +1,10 @@
-"""A free answer is kept while nothing new is released, and under the settings it was asked with."""
+"""A free answer is kept while nothing new is released about its tables, and under the settings it was asked with."""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -14,10 +15,28 @@ import pytest
 from planner.gate import Gate
 from planner.kept import ENTRY
 from planner.plan import Plan
+from planner.relocation import relocate
 from proxy.answers import Outcome, Price
 from proxy.recall import MOST_BYTES, MOST_ROWS, Recall, key_of
 
 SQL = "SELECT count(*) FROM adult"
+
+TOWN = """
+[tables.{name}]
+source = "{name}.csv"
+[tables.{name}.columns]
+sex = {{ values = ["F", "M"] }}
+"""
+
+
+def two_towns(folder: Path) -> Path:
+    """Return a policy with two protected tables of one population."""
+    for name in ("north", "south"):
+        (folder / f"{name}.csv").write_text("sex\n" + "F\nM\n" * 50, encoding="utf-8")
+    towns = "".join(TOWN.format(name=name) for name in ("north", "south"))
+    path = folder / "towns.toml"
+    path.write_text(f'[budget]\nepsilon = 100.0\ndelta = 1e-6\n[analysts]\nann = {{ share = 1.0 }}\n{towns}')
+    return path
 
 
 @pytest.fixture
@@ -72,6 +91,74 @@ def test_a_refreshed_table_makes_it_old(gate: Gate, recall: Recall) -> None:
     keep(recall, gate, answer(gate))
     gate.refresh("adult")
     assert kept(recall, gate) is None
+
+
+def test_a_release_about_another_table_leaves_it_as_it_is(tmp_path: Path) -> None:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+        outcomes = {table: answer(gate, f"SELECT count(*) FROM {table}") for table in ("north", "south")}
+        for table, outcome in outcomes.items():
+            keep(recall, gate, outcome, f"SELECT count(*) FROM {table}")
+        before = gate.ledger.releases()
+        gate.session("ann").execute("SELECT sex, count(*) FROM south GROUP BY sex")
+        assert len(gate.ledger.releases()) > len(before)
+        assert kept(recall, gate, "SELECT count(*) FROM south") is None
+        assert kept(recall, gate, "SELECT count(*) FROM north") is outcomes["north"]
+        gate.refresh("south")
+        assert kept(recall, gate, "SELECT count(*) FROM north") is outcomes["north"]
+        gate.refresh("north")
+        assert kept(recall, gate, "SELECT count(*) FROM north") is None
+
+
+@pytest.mark.parametrize("both", ["SELECT (SELECT count(*) FROM north) + (SELECT count(*) FROM south)"])
+def test_an_answer_about_two_tables_is_old_when_either_is_released_about(tmp_path: Path, both: str) -> None:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+        for table in ("north", "south"):
+            keep(recall, gate, answer(gate, both), both)
+            assert kept(recall, gate, both) is not None
+            gate.session("ann").execute(f"SELECT sex, count(*) FROM {table} GROUP BY sex")
+            assert kept(recall, gate, both) is None
+
+
+@pytest.mark.parametrize("system", ["budget", "accounts", "releases", "queries", "rounds"])
+def test_what_is_told_of_the_ledger_is_old_after_every_write(tmp_path: Path, system: str) -> None:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+        sql = f"SELECT * FROM noisegate.{system}"
+        keep(recall, gate, answer(gate, sql), sql)
+        assert kept(recall, gate, sql) is not None
+        gate.session("ann").execute("SELECT count(*) FROM north")
+        assert kept(recall, gate, sql) is None
+
+
+def test_a_moved_share_changes_what_is_told_of_accounts(gate: Gate, recall: Recall) -> None:
+    sql = "SELECT analyst, share FROM noisegate.accounts ORDER BY 1"
+    before = answer(gate, sql)
+    keep(recall, gate, before, sql)
+    gate.move("0.1", source="ann", target="bob")
+    assert kept(recall, gate, sql) is None
+    assert answer(gate, sql).rows != before.rows
+
+
+def test_a_ledger_that_was_moved_away_keeps_no_answer(gate: Gate, recall: Recall, tmp_path: Path) -> None:
+    """Others go on at the new place: what is released there is not seen here."""
+    keep(recall, gate, answer(gate))
+    assert kept(recall, gate) is not None
+    relocate(gate.policy.ledger, tmp_path / "elsewhere.sqlite")
+    assert kept(recall, gate) is None
+
+
+def test_every_kept_answer_is_what_would_be_worked_out_now(gate: Gate, recall: Recall) -> None:
+    """A free answer draws on all that was released about its table, so a kept one must never outlive that."""
+    session = gate.session("ann")
+    questions = (SQL, "SELECT sex, count(*) FROM adult GROUP BY sex ORDER BY sex", "SELECT avg(age) FROM adult")
+    for sql in questions:
+        session.execute(sql)
+    for age in range(20, 70, 10):
+        for sql in questions:
+            keep(recall, gate, answer(gate, sql), sql)
+        session.execute(f"SELECT sex, count(*) FROM adult WHERE age > {age} GROUP BY sex")
+        for sql in questions:
+            found = kept(recall, gate, sql)
+            assert found is None or found.rows == session.execute(sql).rows
 
 
 def test_an_answer_that_a_release_overtook_is_not_kept(gate: Gate, recall: Recall) -> None:
