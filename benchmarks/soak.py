@@ -3,7 +3,7 @@
 Run with `python -m benchmarks.soak [--minutes 60] [--clients 16] [--calm]`; `--short` does a few hundred statements.
 Clients ask the same questions again and again, and now and then something new, on one table that all share; and each
 on a small table of its own. At the end every answer that was seen on those is asked for again, as of then: it must be
-stored, and be the same to the digit.
+stored, and be the same to the digit. Free answers are timed at a quiet server beside as well: others use the machine.
 """
 
 from __future__ import annotations
@@ -310,43 +310,111 @@ def _quiet(server: Served, before: list[Held]) -> Held:
 
 # --- the long one ------------------------------------------------------------------------------------------
 
+WINDOW = 5
+"""Minutes that are told of together; a fault comes between two windows."""
 
-def watched(soak: Soak, *, minutes: float, calm: bool) -> None:
+HEADINGS = "  minute  statements  CPU ms each  MB  files  threads  free ms (median, 95 %)  new ms (95 %)  beside ms"
+
+
+class Beside:
+    """Another server, which nobody asks anything new: if it takes longer, that is the machine's doing."""
+
+    def __init__(self, server: Served) -> None:
+        self._connection = psycopg.connect(server.dsn(), autocommit=True)
+        self._asked = 0
+        for sql in DASHBOARD:
+            self._connection.execute(sql)
+
+    def ask(self) -> float:
+        """Return how many seconds a free answer takes that is planned anew, since it is asked under other settings."""
+        self._asked += 1
+        self._connection.execute(f"SET noisegate.max_rho = {self._asked}")
+        start = time.perf_counter()
+        self._connection.execute(DASHBOARD[self._asked % len(DASHBOARD)])
+        return time.perf_counter() - start
+
+
+class Watch:
+    """Prints what a server holds and how long it takes, minute by minute and window by window."""
+
+    def __init__(self, soak: Soak, beside: Beside) -> None:
+        self._soak, self._held, self._beside = soak, soak.server.held(), beside
+        self._taken: defaultdict[str, list[float]] = defaultdict(list)
+        self._cpu = 0.0
+        self._machine: list[float] = []
+        self._first: tuple[float, ...] | None = None
+
+    def wait(self, seconds: float) -> list[float]:
+        """Wait, and return how long free answers take meanwhile at the server beside."""
+        end, found = time.monotonic() + seconds, [self._beside.ask()]
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(1.0, left))
+            found.append(self._beside.ask())
+        self._machine += found
+        return found
+
+    def minute(self, minute: float, machine: list[float]) -> None:
+        """Print what happened in about a minute."""
+        now, taken = self._soak.server.held(), self._soak.taken()
+        for kind, times in taken.items():
+            self._taken[kind] += times
+        cpu, self._held = now.cpu - self._held.cpu, now
+        self._cpu += cpu
+        print(f"  {minute:6.1f}  {_told(taken, cpu, now)}  {1e3 * statistics.median(machine):6.1f}", flush=True)
+        bad = {kind: len(times) for kind, times in taken.items() if kind.startswith("failed")}
+        if bad:
+            print(f"          ended badly: {bad}", flush=True)
+
+    def window(self) -> None:
+        """Print what happened since the last window, and free answers as ratios to the first, here and beside."""
+        free, machine = sorted(self._taken.get("free", [0.0])), sorted(self._machine)
+        found = statistics.median(free), _late(free), statistics.median(machine), _late(machine)
+        self._first = self._first or found
+        ratios = [now / max(then, 1e-9) for now, then in zip(found, self._first, strict=True)]
+        print(
+            f"  window  {_told(self._taken, self._cpu, self._held)}  {1e3 * found[2]:6.1f}\n"
+            f"          free answers, of the first window: median {ratios[0]:.2f}, 95 % {ratios[1]:.2f};"
+            f" beside: median {ratios[2]:.2f}, 95 % {ratios[3]:.2f}",
+            flush=True,
+        )
+        self._taken, self._cpu, self._machine = defaultdict(list), 0.0, []
+
+    def fault(self, name: str, fault: Callable[[Soak], None]) -> None:
+        """Do a fault, and leave out what was noted meanwhile."""
+        start = time.monotonic()
+        fault(self._soak)
+        bad = {kind: len(times) for kind, times in self._soak.taken().items() if kind.startswith("failed")}
+        print(f"  {name}: {time.monotonic() - start:.1f} s, ended badly: {bad}", flush=True)
+        self._held = self._soak.server.held()
+
+
+def watched(soak: Soak, beside: Beside, *, minutes: float, calm: bool) -> None:
     """Load a server for so many minutes and print what it holds and how long it takes, about every minute."""
     end, every = time.monotonic() + 60 * minutes, min(60.0, 6 * minutes)
     faults = list(FAULTS.items())
 
     def watch() -> None:
-        held, number = soak.server.held(), 0
-        print(
-            "  minute  statements  CPU ms each  MB  files  threads  free ms (median, 95 %)  new ms (95 %)  ended badly"
-        )
+        watching, number = Watch(soak, beside), 0
+        print(HEADINGS, flush=True)
         while (left := end - time.monotonic()) > 0:
-            time.sleep(min(every, left))
-            held = _print(soak, held, minutes - max(end - time.monotonic(), 0) / 60)
+            machine = watching.wait(min(every, left))
+            watching.minute(minutes - max(end - time.monotonic(), 0) / 60, machine)
             number += 1
-            if not calm and number % 5 == 0 and end - time.monotonic() > every:
-                name, fault = faults[number // 5 % len(faults)]
-                print(f"  {name}")
-                fault(soak)
-                soak.taken()
-                held = soak.server.held()
+            if number % WINDOW == 0:
+                watching.window()
+                if not calm and end - time.monotonic() > every:
+                    watching.fault(*faults[number // WINDOW % len(faults)])
 
     soak.load(lambda _: time.monotonic() < end, watch)
 
 
-def _print(soak: Soak, before: Held, minute: float) -> Held:
-    now, taken = soak.server.held(), soak.taken()
+def _told(taken: dict[str, list[float]], cpu: float, held: Held) -> str:
     count = sum(map(len, taken.values()))
     free, new = sorted(taken.get("free", [0.0])), sorted(taken.get("new", [0.0]))
-    bad = {kind: len(times) for kind, times in taken.items() if kind.startswith("failed")}
-    print(
-        f"  {minute:6.1f}  {count:10}  {1e3 * (now.cpu - before.cpu) / max(count, 1):11.1f}  {now.megabytes:4.0f}"
-        f"  {now.descriptors:5}  {now.threads:7}  {1e3 * statistics.median(free):8.0f} {1e3 * _late(free):8.0f}"
-        f"  {1e3 * _late(new):8.0f}  {bad or ''}",
-        flush=True,
+    return (
+        f"{count:10}  {1e3 * cpu / max(count, 1):11.1f}  {held.megabytes:4.0f}  {held.descriptors:5}  {held.threads:7}"
+        f"  {1e3 * statistics.median(free):8.0f} {1e3 * _late(free):8.0f}  {1e3 * _late(new):8.0f}"
     )
-    return now
 
 
 def _late(times: list[float]) -> float:
@@ -366,10 +434,12 @@ def main() -> None:
         if chosen.short:
             print(short(Path(name)))
             return
-        with Served(policy(Path(name), chosen.clients)) as server:
+        other = Path(name, "beside")
+        other.mkdir()
+        with Served(policy(Path(name), chosen.clients)) as server, Served(policy(other, 0)) as quiet:
             soak = Soak(server, chosen.clients, pause=chosen.pause)
             soak.pay()
-            watched(soak, minutes=chosen.minutes, calm=chosen.calm)
+            watched(soak, Beside(quiet), minutes=chosen.minutes, calm=chosen.calm)
             wrong = lost(server, soak.clients, most=20)
             print(f"  lost: {wrong or 'nothing'}; errors that are ours: {list(server.crashes) or 'none'}")
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 
-from planner.chart import MAX_POINTS, Evidence, chart_size, finest_axes
+from planner.chart import MAX_POINTS, Brought, chart_size, finest_axes
 from planner.linear import Question
 from planner.pool import Key, Pool
 from planner.workspace import Axis, Feature
@@ -39,7 +39,7 @@ class Choice:
 
     def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
         self.axes, self.features, self.offered = axes, features, 0
-        self._later: defaultdict[str, list[Evidence]] = defaultdict(list)
+        self._later: defaultdict[str, list[Brought]] = defaultdict(list)
 
     def resumed(self, pools: Mapping[Key, Pool]) -> Choice:
         """Return the choice once more was released; it must stand last among the pools, and be of no round."""
@@ -52,7 +52,7 @@ class Choice:
         found.offered = len(pools)
         return found
 
-    def offer(self, found: Evidence, *, needed: bool = False) -> None:
+    def offer(self, found: Brought, *, needed: bool = False) -> None:
         """Tell apart what a release does, as far as that fits; one that shares nothing yet waits until it does."""
         columns = found.columns.union(column for column, _ in found.features)
         if self._columns and not columns & self._columns and not needed:

@@ -9,7 +9,7 @@ the same, so that there a sum is a multiple of the count by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,6 +19,7 @@ from scipy.sparse.csgraph import connected_components
 
 from planner import bodies
 from planner.accounts import Stored
+from planner.kept import Kept
 from planner.linear import Integers, Measurement, Question, corners
 from planner.policy import Table
 from planner.workload import Floats
@@ -61,17 +62,67 @@ class Evidence:
     def columns(self) -> frozenset[str]:
         return frozenset(axis.column for axis in self.workspace.axes)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the numbers of patterns and features of each row."""
+        return self.rows.shape[1:]
 
-Forms = MutableMapping[str, Evidence | None]
+    @property
+    def nbytes(self) -> int:
+        """Return how many bytes its numbers take."""
+        return sum(each.nbytes for each in (self.cell, self.group, self.pattern, self.rows, self.weight, self.y))
+
+    @property
+    def whole(self) -> Evidence:
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Shelved:
+    """Evidence without its numbers, which lie in the ledger until they are wanted: of most releases they never are."""
+
+    id: int
+    question: str
+    workspace: Workspace
+    features: tuple[Feature, ...]
+    groups: int
+    shape: tuple[int, ...]
+    also: frozenset[str]
+    form: str
+    load: Callable[[], Evidence]
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        return frozenset(axis.column for axis in self.workspace.axes)
+
+    @property
+    def whole(self) -> Evidence:
+        return self.load()
+
+
+def shelved(found: Evidence, load: Callable[[], Evidence]) -> Shelved:
+    """Return evidence without its numbers, which `load` gives again."""
+    about = (found.id, found.question, found.workspace, found.features, found.groups)
+    return Shelved(*about, found.shape, found.also, found.form, load)
+
+
+Brought = Evidence | Shelved
+
+FORMS_BYTES = 8 * 2**20
+"""About how many bytes of forms of releases are kept for others of the same form."""
+
+Forms = Kept[tuple[Evidence | None]]
 """By form, one release of it that was read before; None where that can't be shared."""
 
 
 def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
     """Return what a linear release tells; None if it can't be shared or if domains changed."""
     form, body = bodies.form(release)
-    if form not in forms:
-        forms[form] = _first_of(release, table)
-    found = forms[form]
+    known = forms.get(form)
+    if known is None:
+        known = (_first_of(release, table),)
+        forms.put(form, known, 0 if known[0] is None else known[0].nbytes)
+    found = known[0]
     if found is None:
         return None
     rows, y = bodies.rows(body, len(found.features))
@@ -108,18 +159,29 @@ def _merged(question: Question) -> tuple[Workspace, Ints, Ints, Ints]:
     cube, axes = code.reshape(question.workspace.shape), list[Axis]()
     for axis in question.workspace.axes:
         place = len(axes)
-        slices = np.moveaxis(cube, place, 0).reshape(axis.size, -1)
-        _, first, labels = np.unique(slices, axis=0, return_index=True, return_inverse=True)
+        first, labels = _alike(np.moveaxis(cube, place, 0).reshape(axis.size, -1))
         if axis.column in summed or len(first) == axis.size:
             axes.append(axis)
         elif len(first) == 1:
             cube = np.moveaxis(cube, place, 0)[0]
         else:
-            axes.append(merged_atoms(axis, labels.ravel().astype(np.int64)))
+            axes.append(merged_atoms(axis, labels))
             cube = cube.take(axis.atoms[axes[-1].first], axis=place)
     cell = np.flatnonzero(cube.ravel() >= 0)
     group, pattern = np.divmod(cube.ravel()[cell], patterns)
     return Workspace(question.workspace.table, tuple(axes)), cell, group, pattern
+
+
+def _alike(rows: Ints) -> tuple[Ints, Ints]:
+    """Return where each of the different rows first stands, in their order, and which of them every row is.
+
+    As np.unique of rows does, which takes a hundred times as long for rows of a thousand numbers; none is below -1.
+    """
+    texts = np.ascontiguousarray(rows + 1, dtype=">u8")  # as bytes in the order of the numbers
+    _, first, labels = np.unique(
+        texts.view(np.dtype((np.void, 8 * rows.shape[1]))).ravel(), return_index=True, return_inverse=True
+    )
+    return first, labels.ravel().astype(np.int64)
 
 
 def shareable(question: Question) -> bool:
@@ -153,7 +215,7 @@ class Fold:
         )  # fmt: skip
 
 
-def covered(found: Evidence | Question, axes: Mapping[str, Axis]) -> bool:
+def covered(found: Brought | Question, axes: Mapping[str, Axis]) -> bool:
     """Return whether axes are fine enough for evidence."""
     return all(is_finer(axes.get(axis.column), axis) for axis in found.workspace.axes)
 
@@ -196,15 +258,24 @@ def _families(found: Evidence, cell: Ints) -> Ints:
 
     Groups of one family that are not alike after all do no harm: their sum then fails the check for wholeness.
     """
-    places = np.unique(np.column_stack([found.group, cell, found.pattern]), axis=0)
+    group, cell, pattern = _different(found.group, cell, found.pattern)
     with np.errstate(over="ignore"):
-        mixed = (places[:, 1].astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ (
-            places[:, 2].astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+        mixed = (cell.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) ^ (
+            pattern.astype(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
         )
         mixed = (mixed ^ (mixed >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
         total = np.zeros(found.groups, dtype=np.uint64)
-        np.add.at(total, places[:, 0], mixed ^ (mixed >> np.uint64(32)))
+        np.add.at(total, group, mixed ^ (mixed >> np.uint64(32)))
     return np.unique(total, return_inverse=True)[1].ravel().astype(np.int64)
+
+
+def _different(group: Ints, cell: Ints, pattern: Ints) -> tuple[Ints, Ints, Ints]:
+    """Return groups, cells and patterns, each combination of them once."""
+    order = np.lexsort((pattern, cell, group))
+    group, cell, pattern = group[order], cell[order], pattern[order]
+    is_new = np.ones(len(order), dtype=bool)
+    is_new[1:] = (np.diff(group) != 0) | (np.diff(cell) != 0) | (np.diff(pattern) != 0)
+    return group[is_new], cell[is_new], pattern[is_new]
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +348,7 @@ class Chart:
         carried: Floats = np.einsum("prq,pq->rp", found, phi)
         return carried
 
-    def fits(self, found: Evidence | Question) -> bool:
+    def fits(self, found: Brought | Question) -> bool:
         """Return whether this chart is fine enough for a question or a release."""
         axes = {axis.column: axis for axis in self.workspace.axes}
         return set(found.features) <= set(self.features) and covered(found, axes)
@@ -398,7 +469,7 @@ def refined(one: Axis, other: Axis) -> Axis:
     return _numbered(one, one.atoms * other.size + other.atoms)
 
 
-def finest_axes(brought: Iterable[Evidence | Question | Workspace], axes: Mapping[str, Axis]) -> dict[str, Axis]:
+def finest_axes(brought: Iterable[Brought | Question | Workspace], axes: Mapping[str, Axis]) -> dict[str, Axis]:
     """Return for every column the coarsest axis that is fine enough for all that is brought, and for `axes`."""
     found = dict(axes)
     for one in brought:

@@ -10,7 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +69,13 @@ class Ready:
     parts: tuple[Prepared, ...]
     bench: Workbench
     call: functions.Call | None = None
+    columns: list[OutputColumn] = field(default_factory=list)
+    """Those of the answer, once they were worked out, where they are the same at all times."""
+
+    @property
+    def reads_ledger(self) -> bool:
+        """Return whether the answer has to do with what is in the ledger beside releases, or with a call."""
+        return any(table.db == system.SCHEMA for table in self.compiled.post.find_all(exp.Table))
 
     @cached_property
     def size(self) -> int:
@@ -282,7 +289,12 @@ class Session:
         return planner.plan(ready.compiled, ready.parts)
 
     def _columns(self, ready: Ready, plan: Plan) -> tuple[OutputColumn, ...]:
-        """Return the output columns, from relations that have the right types and no rows yet."""
+        """Return the output columns, from relations that have the right types and no rows yet.
+
+        What is paid for is rehearsed on these relations; otherwise they are made once.
+        """
+        if ready.columns and not plan.paid:
+            return tuple(ready.columns)
         for part in plan.parts:
             answer.make_relation(part, None, ready.bench, z=self.settings.z)
         post = self._post(ready).sql("duckdb")
@@ -290,7 +302,10 @@ class Session:
         if ready.compiled.post.find(exp.Subquery):
             ready.bench.rehearse(post)  # on zeros, but with every group: a scalar subquery of many rows fails here
         names = ready.compiled.names
-        return tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
+        found = tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
+        if not ready.reads_ledger:
+            ready.columns[:] = found
+        return found
 
     def _rehearse(self, ready: Ready, plan: Plan) -> None:
         """Refuse what can't be post-processed whatever the noise, before it is paid for: a cast of a key, a huge join.

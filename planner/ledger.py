@@ -337,6 +337,15 @@ class Ledger:
             found = [Content(*row) for row in connection.execute(query, (after, table))]
             return self._view.last_id, found
 
+    def content(self, number: int) -> Content:
+        """Return what the release with this id told; KeyError if there is none."""
+        with self._transaction(write=False) as connection:
+            query = "SELECT id, question, version, kind, body FROM releases WHERE id = ?"
+            found = connection.execute(query, (number,)).fetchone()
+        if found is None:
+            raise KeyError(f"there is no release {number}")
+        return Content(*found)
+
     def dump(self) -> tuple[str, dict[str, int], list[tuple[*Row, str]]]:
         """Return the identity, the current version of each table's data, and all rows with their hashes."""
         with self._transaction(write=False) as connection:

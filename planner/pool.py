@@ -16,7 +16,7 @@ import numpy as np
 
 from mechanisms.marginals import Subset
 from planner import symmetric
-from planner.chart import Evidence
+from planner.chart import Brought, Evidence
 from planner.symmetric import Told
 from planner.workload import Floats
 
@@ -30,14 +30,14 @@ Key = tuple[object, ...]
 class Pool:
     """Evidence of one form, in the order of release; all in one but for single ones."""
 
-    members: tuple[Evidence, ...]
+    members: tuple[Brought, ...]
 
     @cached_property
     def ids(self) -> frozenset[int]:
         return frozenset(member.id for member in self.members)
 
     @property
-    def form(self) -> Evidence:
+    def form(self) -> Brought:
         """Return any of the members, for what they have in common."""
         return self.members[-1]
 
@@ -52,22 +52,28 @@ class Pool:
         """Return the digests of the questions of rounds that they were released for."""
         return frozenset().union(*(member.also for member in self.members))
 
-    @cached_property
+    @property
     def sum(self) -> Evidence:
         """Return one piece of evidence that tells what all members tell."""
-        return added(self.members)
+        return self.members[0].whole if len(self.members) == 1 else self._sum
+
+    @cached_property
+    def _sum(self) -> Evidence:
+        return added([member.whole for member in self.members])
 
     @cached_property
     def told(self) -> Told | None:
         """Return what they tell about marginals, if each tells about a whole marginal and nothing else."""
+        if self.form.features or self.form.shape != (1, 1):  # the numbers need not be looked at
+            return None
         found = symmetric.told(self.sum)
         first, *others = sorted(self.ids)
         return None if found is None else replace(found, id=first, also=tuple(others))
 
-    def plus(self, members: Sequence[Evidence]) -> Pool:
+    def plus(self, members: Sequence[Brought]) -> Pool:
         found = Pool((*self.members, *members))
-        if "sum" in self.__dict__:  # then what is new is added to it
-            found.__dict__["sum"] = added([self.sum, *members])
+        if "_sum" in self.__dict__:  # then what is new is added to it
+            found.__dict__["_sum"] = added([self._sum, *(member.whole for member in members)])
         return found
 
     def without(self, ids: Collection[int]) -> Pool | None:
@@ -80,19 +86,19 @@ class Pool:
         """Return the pool of the members up to a release; None if there are none."""
         return self if self.members[-1].id <= last else self._only(m for m in self.members if m.id <= last)
 
-    def _only(self, members: Iterable[Evidence]) -> Pool | None:
+    def _only(self, members: Iterable[Brought]) -> Pool | None:
         found = tuple(members)
         return Pool(found) if found else None
 
 
-def key_of(found: Evidence) -> Key:
+def key_of(found: Brought) -> Key:
     """Return what evidence of one form has in common; what was not read from a release is alone."""
-    return (found.form, *found.rows.shape[1:]) if found.form else ("", found.id)
+    return (found.form, *found.shape) if found.form else ("", found.id)
 
 
-def pooled(before: Mapping[Key, Pool], more: Sequence[Evidence]) -> dict[Key, Pool]:
+def pooled(before: Mapping[Key, Pool], more: Sequence[Brought]) -> dict[Key, Pool]:
     """Return pools with more evidence."""
-    new: dict[Key, list[Evidence]] = {}
+    new: dict[Key, list[Brought]] = {}
     for found in more:
         new.setdefault(key_of(found), []).append(found)
     return {

@@ -20,13 +20,17 @@ from mechanisms.even import even_join
 from mechanisms.join import join_to_targets, prices
 from mechanisms.known import Known, nothing_known
 from planner import symmetric
+from planner.accounts import Content
 from planner.atlas import Axes, Choice, chosen
 from planner.chart import (
+    FORMS_BYTES,
     MAX_POINTS,
+    Brought,
     Chart,
     Evidence,
     Fold,
     Forms,
+    Shelved,
     chart_size,
     coarsened,
     covered,
@@ -35,6 +39,7 @@ from planner.chart import (
     fold,
     is_finer,
     shareable,
+    shelved,
 )
 from planner.kept import Kept, array_bytes
 from planner.ledger import Ledger
@@ -149,7 +154,7 @@ class Found:
         return tuple(map(added_told, self.marginals.values()))
 
     @property
-    def evidence(self) -> list[Evidence]:
+    def evidence(self) -> list[Brought]:
         """Return one release of each form."""
         return [pool.form for pool in self.pools.values()]
 
@@ -157,7 +162,7 @@ class Found:
     def count(self) -> int:
         return sum(len(pool.members) for pool in self.pools.values())
 
-    def plus(self, more: Sequence[Evidence], told: Sequence[Told] = ()) -> Found:
+    def plus(self, more: Sequence[Brought], told: Sequence[Told] = ()) -> Found:
         pools = pooled(self.pools, more)
         forms = [pool.form for key, pool in pools.items() if key not in self.pools]
         features = self.features.union(*(e.features for e in forms))
@@ -239,7 +244,7 @@ class History:
         self._table, self._ledger = table, ledger
         self._found: dict[int, Found] = {}
         self._last = 0
-        self._forms: Forms = {}
+        self._forms = Forms(FORMS_BYTES)
         self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
@@ -316,18 +321,35 @@ class History:
     def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
-            new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
+            new: defaultdict[int, tuple[list[Brought], list[Told]]] = defaultdict(lambda: ([], []))
             last, contents = self._ledger.contents(self._table.name, after=self._last)
             for content in contents:
                 brought, told = new[content.version]
                 if content.kind == "marginals" and (whole := symmetric.read(content, self._table)) is not None:
                     told.append(whole)
-                if content.kind == "linear" and (linear := evidence(content, self._table, self._forms)) is not None:
+                if content.kind == "linear" and (linear := self._shelved(content)) is not None:
                     brought.append(linear)
             for at, each in new.items():
                 self._found[at] = self._found.get(at, Found()).plus(*each)
             self._last = last
             return self._found.get(version, Found())
+
+    def _shelved(self, content: Content) -> Shelved | None:
+        """Return what a release speaks of; what it told is read once more when it is brought somewhere."""
+        number, found = content.id, evidence(content, self._table, self._forms)
+        if found is None:
+            return None
+        self._kept.put(("evidence", self._table.name, number), found, found.nbytes)
+        return shelved(found, lambda: self._loaded(number))
+
+    def _loaded(self, number: int) -> Evidence:
+        key = "evidence", self._table.name, number
+        found: Evidence | None = self._kept.get(key)
+        if found is None:
+            found = evidence(self._ledger.content(number), self._table, self._forms)
+            assert found is not None, "it could be shared when it was first read"
+            self._kept.put(key, found, found.nbytes)
+        return found
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
@@ -344,14 +366,14 @@ class History:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
         return all(pool.told is not None for pool in self.found(version).pools.values())
 
-    def _fold(self, key: Key, form: Evidence, coarser: Axes) -> Fold | None:
+    def _fold(self, key: Key, form: Brought, coarser: Axes) -> Fold | None:
         """Return how evidence of a form is summed onto coarser axes of its columns; remembered for later ones."""
         if not form.form:
-            return fold(form, coarser)
+            return fold(form.whole, coarser)
         kept = "fold", self._table.name, key, _written(coarser.values())
         known: tuple[Fold | None] | None = self._kept.get(kept)
         if known is None:
-            known = (fold(form, coarser),)
+            known = (fold(form.whole, coarser),)
             self._kept.put(kept, known, array_bytes(known))
         return known[0]
 

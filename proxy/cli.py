@@ -807,12 +807,13 @@ def _gate(arguments: Arguments) -> Iterator[Gate]:
 
 def run_serve(arguments: Arguments) -> int:
     """Serve until interrupted; print how to connect."""
-    from proxy import server  # here, since no other command needs asyncio and TLS
+    from proxy import memory, server  # here, since no other command needs asyncio and TLS
 
     wanted = {name: getattr(arguments, name) for name in ("host", "port", "metrics_port")}
     overrides = {name: value for name, value in wanted.items() if value is not None}
     if arguments.trust:
         overrides["auth"] = "trust"
+    memory.give_back_large()
     server.run(
         Path(arguments.policy),
         overrides=overrides,

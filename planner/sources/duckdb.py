@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -40,12 +40,12 @@ UNSIGNED = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT", 128: 
 """Types of indices on a domain, by their bits."""
 
 
-@cache
+@lru_cache(maxsize=4096, typed=True)
 def literal(value: object) -> str:
     return exp.convert(value).sql("duckdb")
 
 
-@cache
+@lru_cache(maxsize=4096)
 def quoted(name: str) -> str:
     return exp.to_identifier(name, quoted=True).sql("duckdb")
 

@@ -35,7 +35,7 @@ def two_towns(folder: Path) -> Path:
         (folder / f"{name}.csv").write_text("sex\n" + "F\nM\n" * 50, encoding="utf-8")
     towns = "".join(TOWN.format(name=name) for name in ("north", "south"))
     path = folder / "towns.toml"
-    path.write_text(f'[budget]\nepsilon = 100.0\ndelta = 1e-6\n[analysts]\nann = {{ share = 1.0 }}\n{towns}')
+    path.write_text(f"[budget]\nepsilon = 100.0\ndelta = 1e-6\n[analysts]\nann = {{ share = 1.0 }}\n{towns}")
     return path
 
 
