@@ -103,8 +103,9 @@ class Client:
         """Ask one question of some kind; note how long it took, or how it failed."""
         kind = self._chance.choices(("free", "new", "EXPLAIN", "catalog", "own", "budget"), (60, 15, 8, 5, 8, 4))[0]
         time.sleep(self._pause * self._chance.uniform(0.5, 1.5))
-        start = time.perf_counter()
         try:
+            self._connect()
+            start = time.perf_counter()
             getattr(self, f"_{kind.lower()}")()
         except psycopg.Error as error:
             self._note(f"failed {error.sqlstate or 'connection'}", 0.0)
@@ -118,11 +119,15 @@ class Client:
             self._connection.close()
             self._connection = None
 
-    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+    def _connect(self) -> psycopg.Connection[Any]:
+        """Return the connection, a new one where there is none; while the server restarts there is nothing to time."""
         if self._connection is None:
             self._server.up.wait()
             self._connection = psycopg.connect(self._server.dsn(self._user), autocommit=True)
-        return self._connection.execute(sql).fetchall()
+        return self._connection
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        return self._connect().execute(sql).fetchall()
 
     def _free(self) -> None:
         self._rows(self._chance.choice(DASHBOARD))

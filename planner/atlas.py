@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 
-from planner.chart import MAX_POINTS, Brought, chart_size, finest_axes
+from planner.chart import MAX_POINTS, Brought, chart_size, finest, finest_axes, is_single
 from planner.linear import Question
 from planner.pool import Key, Pool
 from planner.workspace import Axis, Feature
@@ -39,7 +39,9 @@ class Choice:
 
     def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
         self.axes, self.features, self.offered = axes, features, 0
+        self._is_full = _is_full(axes, features)
         self._later: defaultdict[str, list[Brought]] = defaultdict(list)
+        self._finer: dict[tuple[int, int], tuple[Axis, Axis, Axis]] = {}
 
     def resumed(self, pools: Mapping[Key, Pool]) -> Choice:
         """Return the choice once more was released; it must stand last among the pools, and be of no round."""
@@ -54,13 +56,15 @@ class Choice:
 
     def offer(self, found: Brought, *, needed: bool = False) -> None:
         """Tell apart what a release does, as far as that fits; one that shares nothing yet waits until it does."""
+        if self._is_full and self.features.issuperset(found.features) and self._tells_apart(found):
+            return
         columns = found.columns.union(column for column, _ in found.features)
         if self._columns and not columns & self._columns and not needed:
             for column in columns:
                 self._later[column].append(found)
             return
         before = self._columns
-        finer = finest_axes([found], self.axes)
+        finer = {**self.axes, **{axis.column: self._refined(axis) for axis in found.workspace.axes}}
         fits = self._grown(finer, self.features.union(found.features))
         if not fits and found.groups > 1 and self.features.issuperset(found.features):
             for column in sorted(found.columns):  # a part of it tells something: groups are summed over the others
@@ -69,6 +73,20 @@ class Choice:
             for waiting in self._later.pop(column, []):
                 self.offer(waiting)
 
+    def _tells_apart(self, found: Brought) -> bool:
+        """Return whether no column would be added that takes no room, having one atom."""
+        return all(axis.size > 1 or axis.column in self.axes for axis in found.workspace.axes)
+
+    def _refined(self, axis: Axis) -> Axis:
+        """Return the coarsest axis that is finer than one and than what was chosen; releases share many axes."""
+        known = self.axes.get(axis.column)
+        if known is None:
+            return axis
+        pair = id(known), id(axis)
+        if pair not in self._finer:
+            self._finer[pair] = known, axis, finest(known, axis)  # the first two, so that their ids stay theirs
+        return self._finer[pair][2]
+
     @property
     def _columns(self) -> frozenset[str]:
         return frozenset(self.axes).union(column for column, _ in self.features)
@@ -76,5 +94,18 @@ class Choice:
     def _grown(self, axes: Axes, features: frozenset[Feature]) -> bool:
         if chart_size(axes, features) > MAX_POINTS:
             return False
+        if axes is not self.axes:
+            self._is_full = _is_full(axes, features)
         self.axes, self.features = axes, features
         return True
+
+
+def _is_full(axes: Axes, features: frozenset[Feature]) -> bool:
+    """Return whether nothing finer on the same features can fit: not one atom more, nor another column.
+
+    Where a summed column may come to be told apart value by value, its two ends become one, and more may fit.
+    """
+    if any(not is_single(axes.get(column)) for column, _ in features):
+        return False
+    most = max((axis.size for axis in axes.values() if not is_single(axis)), default=1)
+    return chart_size(axes, features) // most * (most + 1) > MAX_POINTS

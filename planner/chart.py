@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from planner import bodies
 from planner.accounts import Stored
@@ -444,11 +442,22 @@ def coarsened(axis: Axis, other: Axis | None) -> Axis | None:
         return axis
     if other is None or other.key != axis.key:
         return None
-    links = coo_array(
-        (np.ones(len(axis.atoms)), (axis.atoms, axis.size + other.atoms)), shape=(axis.size + other.size,) * 2
-    )
-    count, label = connected_components(links, directed=False)
-    return _numbered(axis, label[axis.atoms].astype(np.int64)) if count > 1 else None
+    label = _linked(axis, other)
+    return _numbered(axis, label[axis.atoms]) if label.any() else None
+
+
+def _linked(axis: Axis, other: Axis) -> Ints:
+    """Return for each atom of an axis the first one that atoms of the other link it with, step by step."""
+    label = np.arange(axis.size)
+    while True:
+        below = np.full(other.size, axis.size)
+        np.minimum.at(below, other.atoms, label[axis.atoms])
+        least = np.full(axis.size, axis.size)
+        np.minimum.at(least, axis.atoms, below[other.atoms])
+        least = least[least]  # two steps at a time
+        if np.array_equal(least, label):
+            return label
+        label = least
 
 
 def merged_atoms(axis: Axis, labels: Ints) -> Axis:
@@ -474,9 +483,13 @@ def finest_axes(brought: Iterable[Brought | Question | Workspace], axes: Mapping
     found = dict(axes)
     for one in brought:
         for axis in (one if isinstance(one, Workspace) else one.workspace).axes:
-            known = found.get(axis.column)
-            found[axis.column] = axis if known is None else known if is_finer(known, axis) else refined(known, axis)
+            found[axis.column] = finest(found.get(axis.column), axis)
     return found
+
+
+def finest(known: Axis | None, axis: Axis) -> Axis:
+    """Return the coarsest axis that is finer than both; one of the two where that is possible."""
+    return axis if known is None else known if is_finer(known, axis) else refined(known, axis)
 
 
 def chart_size(axes: Mapping[str, Axis], features: Collection[Feature]) -> int:

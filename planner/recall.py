@@ -33,7 +33,6 @@ from planner.chart import (
     Shelved,
     chart_size,
     coarsened,
-    covered,
     evidence,
     finest_axes,
     fold,
@@ -245,6 +244,7 @@ class History:
         self._found: dict[int, Found] = {}
         self._last = 0
         self._forms = Forms(FORMS_BYTES)
+        self._axes: dict[tuple[str, bytes], Axis] = {}  # the same for all releases that cut a column alike
         self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
@@ -340,6 +340,8 @@ class History:
         if found is None:
             return None
         self._kept.put(("evidence", self._table.name, number), found, found.nbytes)
+        axes = tuple(self._axes.setdefault((axis.key, axis.atoms.tobytes()), axis) for axis in found.workspace.axes)
+        found = replace(found, workspace=Workspace(self._table, axes))
         return shelved(found, lambda: self._loaded(number))
 
     def _loaded(self, number: int) -> Evidence:
@@ -421,11 +423,13 @@ class History:
             before, version = _Ways(), None
         if before.seen == len(found.pools):
             return before
-        ways, coarser, forms = dict(before.ways), dict[tuple[str, bytes], Axis | None](), list[Workspace]()
+        ways, coarser, forms = dict(before.ways), dict[int, tuple[Axis, Axis | None]](), list[Workspace]()
         for key, pool in islice(found.pools.items(), before.seen, None):
             if set(pool.form.features) <= set(features):
-                way = None if covered(pool.form, axes) else self._fold(key, pool.form, _coarser(pool, axes, coarser))
-                if way is not None or covered(pool.form, axes):
+                own = _coarser(pool, axes, coarser)
+                is_whole = all(own.get(axis.column) is axis for axis in pool.form.workspace.axes)
+                way = None if is_whole else self._fold(key, pool.form, own)
+                if way is not None or is_whole:
                     ways[key] = way
                     forms.append(pool.form.workspace if way is None else way.workspace)
         after = _Ways(len(found.pools), ways, finest_axes(forms, before.axes))
@@ -434,14 +438,16 @@ class History:
         return after
 
 
-def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]) -> Axes:
-    """Return the axes of a pool, each as fine as axes allow, without those that then tell nothing apart."""
+def _coarser(pool: Pool, axes: Axes, known: dict[int, tuple[Axis, Axis | None]]) -> Axes:
+    """Return the axes of a pool, each as fine as axes allow, without those that then tell nothing apart.
+
+    An axis that they allow as it is stays the same object. Releases share axes: what was found is noted for each.
+    """
     found = {}
     for axis in pool.form.workspace.axes:
-        key = axis.key, axis.atoms.tobytes()
-        if key not in known:
-            known[key] = coarsened(axis, axes.get(axis.column))
-        if (coarse := known[key]) is not None:
+        if id(axis) not in known:
+            known[id(axis)] = axis, coarsened(axis, axes.get(axis.column))
+        if (coarse := known[id(axis)][1]) is not None:
             found[axis.column] = coarse
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class Axis:
     def size(self) -> int:
         return len(self.first)
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Return the name of the column for accounting: another domain counts as another column."""
         return f"{self.column}#{self.domain.fingerprint}{'?' if self.presence else ''}"

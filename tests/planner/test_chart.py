@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
-from planner.chart import Chart, Evidence, coarsened, fold, refined
+from planner.chart import Chart, Evidence, _alike, _different, coarsened, fold, refined
 from planner.policy import Table, load
 from planner.workspace import Axis, Workspace
 
@@ -145,3 +147,37 @@ def test_rows_that_are_released_sum_nothing_where_a_column_is_null(table: Table,
     made, measurement = Chart(Workspace(table, (cut,)), (("n", 1),)).released(np.array([[1.0] * 6, *rows]))
     null = made.pattern[made.cell == 2]
     assert not np.any(measurement.rows(made)[:, null, 1:])
+
+
+@given(st.integers(0, 2**31), st.integers(1, 12), st.integers(1, 6), st.integers(0, 4))
+def test_rows_that_are_alike_are_numbered_as_numpy_does(seed: int, rows: int, width: int, values: int) -> None:
+    found = np.random.default_rng(seed).integers(-1, values, (rows, width))
+    found[0, 0] = 2**40  # more than a byte
+    _, first, labels = np.unique(found, axis=0, return_index=True, return_inverse=True)
+    mine = _alike(found)
+    assert mine[0].tolist() == first.tolist()
+    assert mine[1].tolist() == labels.ravel().tolist()
+
+
+@given(st.integers(0, 2**31), st.integers(0, 30))
+def test_combinations_are_found_once_each(seed: int, count: int) -> None:
+    columns = np.random.default_rng(seed).integers(0, 3, (3, count))
+    assert {*zip(*_different(*columns), strict=True)} == {*zip(*columns, strict=True)}
+    assert len(_different(*columns)[0]) == len({*zip(*columns, strict=True)})
+
+
+@given(labels_a, labels_a)
+def test_the_finest_axis_that_is_coarser_than_both_links_what_either_leaves_together(
+    table: Table, one: list[int], other: list[int]
+) -> None:
+    """Atoms are numbered in the order of the first atom in them, as they are in ledgers that were read before."""
+    mine, theirs = axis(table, "a", one), axis(table, "a", other)
+    size = mine.size + theirs.size
+    links = coo_array((np.ones(5), (mine.atoms, mine.size + theirs.atoms)), shape=(size, size))
+    count, label = connected_components(links, directed=False)
+    found = coarsened(mine, theirs)
+    if count == 1:
+        assert found is None or found is mine
+    else:
+        assert found is not None
+        assert found.atoms.tolist() == np.unique(label[mine.atoms], return_inverse=True)[1].tolist()
