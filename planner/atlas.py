@@ -5,6 +5,7 @@ Decided from public things only: the columns and atoms of the question and of wh
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
@@ -64,14 +65,24 @@ class Choice:
                 self._later[column].append(found)
             return
         before = self._columns
-        finer = {**self.axes, **{axis.column: self._refined(axis) for axis in found.workspace.axes}}
-        fits = self._grown(finer, self.features.union(found.features))
+        fits = self._may_fit(found)
+        if fits:
+            finer = {axis.column: self._refined(axis) for axis in found.workspace.axes}
+            fits = self._grown({**self.axes, **finer}, self.features.union(found.features))
         if not fits and found.groups > 1 and self.features.issuperset(found.features):
+            finer = {axis.column: self._refined(axis) for axis in found.workspace.axes}
             for column in sorted(found.columns):  # a part of it tells something: groups are summed over the others
                 self._grown({**self.axes, column: finer[column]}, self.features)
         for column in sorted(self._columns - before):
             for waiting in self._later.pop(column, []):
                 self.offer(waiting)
+
+    def _may_fit(self, found: Brought) -> bool:
+        """Return whether the chart has room for as many atoms as a release or the choice has, of each column."""
+        sizes = {column: axis.size for column, axis in self.axes.items()}
+        for axis in found.workspace.axes:
+            sizes[axis.column] = max(axis.size, sizes.get(axis.column, 1))
+        return math.prod(sizes.values()) <= MAX_POINTS
 
     def _tells_apart(self, found: Brought) -> bool:
         """Return whether no column would be added that takes no room, having one atom."""

@@ -423,12 +423,13 @@ class History:
             before, version = _Ways(), None
         if before.seen == len(found.pools):
             return before
-        ways, coarser, forms = dict(before.ways), dict[int, tuple[Axis, Axis | None]](), list[Workspace]()
+        ways, onto, forms = dict(before.ways), _Onto(axes), list[Workspace]()
         for key, pool in islice(found.pools.items(), before.seen, None):
             if set(pool.form.features) <= set(features):
-                own = _coarser(pool, axes, coarser)
-                is_whole = all(own.get(axis.column) is axis for axis in pool.form.workspace.axes)
-                way = None if is_whole else self._fold(key, pool.form, own)
+                is_whole = onto.covers(pool.form)
+                way = (
+                    None if is_whole or _is_minimal(pool.form) else self._fold(key, pool.form, onto.coarser(pool.form))
+                )
                 if way is not None or is_whole:
                     ways[key] = way
                     forms.append(pool.form.workspace if way is None else way.workspace)
@@ -438,18 +439,40 @@ class History:
         return after
 
 
-def _coarser(pool: Pool, axes: Axes, known: dict[int, tuple[Axis, Axis | None]]) -> Axes:
-    """Return the axes of a pool, each as fine as axes allow, without those that then tell nothing apart.
+class _Onto:
+    """The axes of a question, and what they make of those of releases: these share many, and each is looked at once."""
 
-    An axis that they allow as it is stays the same object. Releases share axes: what was found is noted for each.
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._covered: dict[int, tuple[Axis, bool]] = {}
+        self._coarser: dict[int, tuple[Axis, Axis | None]] = {}
+
+    def covers(self, found: Brought) -> bool:
+        """Return whether the axes are fine enough for a release."""
+        return all(self._covers(axis) for axis in found.workspace.axes)
+
+    def _covers(self, axis: Axis) -> bool:
+        if id(axis) not in self._covered:
+            self._covered[id(axis)] = axis, is_finer(self._axes.get(axis.column), axis)
+        return self._covered[id(axis)][1]
+
+    def coarser(self, found: Brought) -> Axes:
+        """Return the axes of a release, each as fine as these allow, without those that then tell nothing apart."""
+        made = {}
+        for axis in found.workspace.axes:
+            if id(axis) not in self._coarser:
+                self._coarser[id(axis)] = axis, coarsened(axis, self._axes.get(axis.column))
+            if (coarse := self._coarser[id(axis)][1]) is not None:
+                made[axis.column] = coarse
+        return made
+
+
+def _is_minimal(found: Brought) -> bool:
+    """Return whether a release tells nothing on coarser axes: its one row depends on all that its own tell apart.
+
+    When it was read, values that it treats alike were made one atom, unless they are summed.
     """
-    found = {}
-    for axis in pool.form.workspace.axes:
-        if id(axis) not in known:
-            known[id(axis)] = axis, coarsened(axis, axes.get(axis.column))
-        if (coarse := known[id(axis)][1]) is not None:
-            found[axis.column] = coarse
-    return found
+    return bool(found.form) and found.groups == 1 and not found.features
 
 
 def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
