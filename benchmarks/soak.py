@@ -325,6 +325,7 @@ class Beside:
     """Another server, which nobody asks anything new: if it takes longer, that is the machine's doing."""
 
     def __init__(self, server: Served) -> None:
+        self._server = server
         self._connection = psycopg.connect(server.dsn(), autocommit=True)
         self._asked = 0
         for sql in DASHBOARD:
@@ -338,6 +339,11 @@ class Beside:
         self._connection.execute(DASHBOARD[self._asked % len(DASHBOARD)])
         return time.perf_counter() - start
 
+    @property
+    def cpu(self) -> float:
+        """Return how many seconds of CPU the server has used."""
+        return self._server.held().cpu
+
 
 class Watch:
     """Prints what a server holds and how long it takes, minute by minute and window by window."""
@@ -345,7 +351,7 @@ class Watch:
     def __init__(self, soak: Soak, beside: Beside) -> None:
         self._soak, self._held, self._beside = soak, soak.server.held(), beside
         self._taken: defaultdict[str, list[float]] = defaultdict(list)
-        self._cpu = 0.0
+        self._cpu, self._cpu_beside = 0.0, beside.cpu
         self._machine: list[float] = []
         self._first: tuple[float, ...] | None = None
 
@@ -373,16 +379,18 @@ class Watch:
     def window(self) -> None:
         """Print what happened since the last window, and free answers as ratios to the first, here and beside."""
         free, machine = sorted(self._taken.get("free", [0.0])), sorted(self._machine)
-        found = statistics.median(free), _late(free), statistics.median(machine), _late(machine)
-        self._first = self._first or found
-        ratios = [now / max(then, 1e-9) for now, then in zip(found, self._first, strict=True)]
+        count, beside = sum(map(len, self._taken.values())), self._beside.cpu
+        here = statistics.median(free), _late(free), self._cpu / max(count, 1)
+        there = statistics.median(machine), _late(machine), (beside - self._cpu_beside) / len(machine)
+        self._first = self._first or (*here, *there)
+        ratios = [now / max(then, 1e-9) for now, then in zip((*here, *there), self._first, strict=True)]
         print(
-            f"  window  {_told(self._taken, self._cpu, self._held)}  {1e3 * found[2]:6.1f}\n"
-            f"          free answers, of the first window: median {ratios[0]:.2f}, 95 % {ratios[1]:.2f};"
-            f" beside: median {ratios[2]:.2f}, 95 % {ratios[3]:.2f}",
+            f"  window  {_told(self._taken, self._cpu, self._held)}  {1e3 * there[0]:6.1f}\n"
+            f"          of the first window: free answers' median {ratios[0]:.2f}, 95 % {ratios[1]:.2f},"
+            f" CPU each {ratios[2]:.2f}; beside: {ratios[3]:.2f}, {ratios[4]:.2f}, {ratios[5]:.2f}",
             flush=True,
         )
-        self._taken, self._cpu, self._machine = defaultdict(list), 0.0, []
+        self._taken, self._cpu, self._cpu_beside, self._machine = defaultdict(list), 0.0, beside, []
 
     def fault(self, name: str, fault: Callable[[Soak], None]) -> None:
         """Do a fault, and leave out what was noted meanwhile."""
