@@ -19,7 +19,7 @@ class Kept(Generic[T]):
     """Values by key, as many as fit into so many bytes; the newest stays however large it is. Threads may share it."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._most, self._lock = most_bytes, threading.Lock()
+        self.most, self._lock = most_bytes, threading.Lock()
         self._found: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self.bytes = 0
 
@@ -40,7 +40,7 @@ class Kept(Generic[T]):
             self._drop(key)
             self._found[key] = value, size + ENTRY
             self.bytes += size + ENTRY
-            while self.bytes > self._most and len(self._found) > 1:
+            while self.bytes > self.most and len(self._found) > 1:
                 self._drop(next(iter(self._found)))
 
     def pop(self, key: Hashable) -> T | None:
