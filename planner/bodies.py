@@ -20,7 +20,7 @@ from planner.kept import Kept
 from planner.linear import Measurement, Question, rounded_product
 from planner.nonlinear import Noise
 from planner.policy import Table
-from planner.workspace import Axis, Ints, Workspace
+from planner.workspace import Axis, Feature, Ints, Workspace
 
 
 def encode(body: Mapping[str, Any]) -> bytes:
@@ -72,13 +72,10 @@ def linear(question: Question, found: Measurement, y: list[list[int]], *, also: 
 def read(release: Stored, table: Table) -> tuple[Question, Measurement, NDArray[np.float64]] | None:
     """Return what a linear release measured, and what it told in units of its noise; None if domains changed since."""
     body = decode(release.body)
-    axes = [_axis(found, table) for found in body["axes"]]
-    features = tuple((column, power) for column, power in body["features"])
-    grids = [_fingerprint(table.columns[column].domain) if column in table.columns else None for column, _ in features]
-    if None in axes or grids != body["grids"]:
+    found = _about(body, table)
+    if found is None:
         return None
-    workspace = Workspace(table, tuple(axis for axis in axes if axis is not None))
-    cell, group, pattern = (unpacked(body[name]) for name in ("cell", "group", "pattern"))
+    workspace, features, cell, group, pattern = found
     low, high = workspace.ranges(features, cell)
     E = np.array(body["E"], dtype=object).reshape(len(body["units"]), -1, 1 + len(features))
     question = Question(
@@ -88,13 +85,40 @@ def read(release: Stored, table: Table) -> tuple[Question, Measurement, NDArray[
     return question, measurement(release), values(release)
 
 
+About = tuple[Workspace, tuple[Feature, ...], Ints, Ints, Ints]
+"""What a linear release speaks of: its workspace and features, and the cell, group and pattern of each place."""
+
+
+def about(release: Stored, table: Table) -> About | None:
+    """Return what a linear release speaks of, and nothing of the rest, most of its text; None if domains changed."""
+    text = zlib.decompress(release.body)
+    start, end = _extent(text)
+    return _about(json.loads(b"{" + text[start:end] + b"}"), table)
+
+
+def _about(body: Mapping[str, Any], table: Table) -> About | None:
+    axes = [_axis(found, table) for found in body["axes"]]
+    features = tuple((column, power) for column, power in body["features"])
+    grids = [_fingerprint(table.columns[column].domain) if column in table.columns else None for column, _ in features]
+    if None in axes or grids != body["grids"]:
+        return None
+    workspace = Workspace(table, tuple(axis for axis in axes if axis is not None))
+    cell, group, pattern = (unpacked(body[name]) for name in ("cell", "group", "pattern"))
+    return workspace, features, cell, group, pattern
+
+
+def _extent(text: bytes) -> tuple[int, int]:
+    """Return where in the text of a linear release stands what it speaks of."""
+    return text.index(b'"axes":'), text.index(b',"E":')  # in no string could a quote stand so
+
+
 def form(release: Stored) -> tuple[str, Mapping[str, Any]]:
     """Return a hash of what a linear release speaks of, and the rest of it: its rows, its noise and what they told.
 
     What it speaks of, its cells, groups and patterns, comes first in the text and is not decoded.
     """
     text = zlib.decompress(release.body)
-    start, end = text.index(b'"axes":'), text.index(b',"E":')  # in no string could a quote stand so
+    start, end = _extent(text)
     body = json.loads(text[:start] + text[end + 1 :])
     return hashlib.sha256(text[start:end] + b"%d" % len(body["y"])).hexdigest(), body
 

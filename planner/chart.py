@@ -9,9 +9,10 @@ the same, so that there a sum is a multiple of the count by itself.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -110,7 +111,7 @@ FORMS_BYTES = 8 * 2**20
 """About how many bytes of forms of releases are kept for others of the same form."""
 
 Forms = Kept[tuple[Evidence | None]]
-"""By form, one release of it that was read before; None where that can't be shared."""
+"""By form, what releases of it have in common; None where that can't be shared."""
 
 
 def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
@@ -118,7 +119,7 @@ def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
     form, body = bodies.form(release)
     known = forms.get(form)
     if known is None:
-        known = (_first_of(release, table),)
+        known = (_first_of(release, table, body),)
         forms.put(form, known, 0 if known[0] is None else known[0].nbytes)
     found = known[0]
     if found is None:
@@ -130,32 +131,43 @@ def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
     )  # fmt: skip
 
 
-def _first_of(release: Stored, table: Table) -> Evidence | None:
-    found = bodies.read(release, table)
-    return made_evidence(*found) if found is not None and shareable(found[0]) else None
+def _first_of(release: Stored, table: Table, body: Mapping[str, Any]) -> Evidence | None:
+    """Return what releases of one form have in common, without rows and what they told."""
+    found = bodies.about(release, table)
+    if found is None:
+        return None
+    workspace, features, cell, group, pattern = found
+    if not _once_each(features, cell, workspace.ranges(features, cell)[1]):
+        return None
+    groups, patterns, nothing = len(body["y"]), len(body["E"][0]), np.zeros((0, 0, 0))
+    workspace, cell, group, pattern = _merged(workspace, features, cell, group * patterns + pattern, patterns)
+    return Evidence(0, "", workspace, features, cell, group, groups, pattern, nothing, np.ones(groups), nothing)
 
 
 def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Evidence:
     """Return the evidence of a measurement of a question, on axes that tell apart no more than it does."""
     rows = np.ldexp(measurement.rows(question).astype(float), -measurement.bits)
-    workspace, cell, group, pattern = _merged(question)
+    patterns = question.E.shape[1]
+    code = question.group * patterns + question.pattern
+    workspace, cell, group, pattern = _merged(question.workspace, question.features, question.cell, code, patterns)
     return Evidence(
         0, question.digest, workspace, question.features, cell, group, question.groups, pattern, rows,
         np.ones(question.groups), y.reshape(question.groups, -1),
     )  # fmt: skip
 
 
-def _merged(question: Question) -> tuple[Workspace, Ints, Ints, Ints]:
-    """Return the workspace of a question without what none of its places needs: its cell, group and pattern of each.
+def _merged(
+    workspace: Workspace, features: Sequence[Feature], cell: Ints, code: Ints, patterns: int
+) -> tuple[Workspace, Ints, Ints, Ints]:
+    """Return a workspace without what none of its places needs, and the cell, group and pattern of each.
 
     A residual is released on all that was known when it was planned, though it may depend on little of that. Columns
     that are summed are left as they are: what a sum is on an atom with a NULL among its values depends on the cut.
     """
-    patterns, summed = question.E.shape[1], {column for column, _ in question.features}
-    code = np.full(question.workspace.cells, -1, dtype=np.int64)
-    code[question.cell] = question.group * patterns + question.pattern
-    cube, axes = code.reshape(question.workspace.shape), list[Axis]()
-    for axis in question.workspace.axes:
+    summed, codes = {column for column, _ in features}, np.full(workspace.cells, -1, dtype=np.int64)
+    codes[cell] = code
+    cube, axes = codes.reshape(workspace.shape), list[Axis]()
+    for axis in workspace.axes:
         place = len(axes)
         first, labels = _alike(np.moveaxis(cube, place, 0).reshape(axis.size, -1))
         if axis.column in summed or len(first) == axis.size:
@@ -167,7 +179,7 @@ def _merged(question: Question) -> tuple[Workspace, Ints, Ints, Ints]:
             cube = cube.take(axis.atoms[axes[-1].first], axis=place)
     cell = np.flatnonzero(cube.ravel() >= 0)
     group, pattern = np.divmod(cube.ravel()[cell], patterns)
-    return Workspace(question.workspace.table, tuple(axes)), cell, group, pattern
+    return Workspace(workspace.table, tuple(axes)), cell, group, pattern
 
 
 def _alike(rows: Ints) -> tuple[Ints, Ints]:
@@ -184,9 +196,13 @@ def _alike(rows: Ints) -> tuple[Ints, Ints]:
 
 def shareable(question: Question) -> bool:
     """Return whether a question can share: each row counts once, no squares are summed, and no ranges are huge."""
-    once = len(np.unique(question.cell)) == len(question.cell)
-    plain = all(power == 1 for _, power in question.features)
-    return once and plain and int(question.high.max(initial=0)) < MAX_RANGE
+    return _once_each(question.features, question.cell, question.high)
+
+
+def _once_each(features: Sequence[Feature], cell: Ints, high: Ints) -> bool:
+    once = len(np.unique(cell)) == len(cell)
+    plain = all(power == 1 for _, power in features)
+    return once and plain and int(high.max(initial=0)) < MAX_RANGE
 
 
 @dataclass(frozen=True, eq=False)
