@@ -19,11 +19,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, choose, explain, functions, rounds, statement, system, verify
-from planner.accounts import Caps, Charge, Draft, Release, total
-from planner.compile import compile_query
-from planner.costs import rho_of, to_units_down
-from planner.errors import (
+from planner import system
+from planner.basics.cache import BoundedCache, array_bytes
+from planner.basics.errors import (
     BadValue,
     EvaluationFailed,
     Forbidden,
@@ -34,20 +32,28 @@ from planner.errors import (
     TooLarge,
     UnknownAnalyst,
 )
-from planner.explain import Explanation
-from planner.forgiving import forgiving
-from planner.kept import Kept, array_bytes
-from planner.ledger import Ledger
-from planner.measure import Meter
-from planner.measured import Catalog, Compiled
-from planner.plan import Plan, Planner, Prepared, prepare
-from planner.policy import Policy, Table, budget_cap, load, refusal
-from planner.recall import KEPT_BYTES, History
-from planner.result import Interval, OutputColumn, Result, single_column
-from planner.sandbox import Sandbox, Workbench
-from planner.settings import Settings
-from planner.statement import Parameters
-from planner.stores import Connection
+from planner.calls import call as functions
+from planner.calls.choose import choose
+from planner.calls.rounds import rounds
+from planner.calls.verify import verify
+from planner.cells.costs import rho_of, to_units_down
+from planner.duck.sandbox import Sandbox, Workbench
+from planner.history.recall import KEPT_BYTES, History
+from planner.ledger.accounts import Caps, Charge, Draft, Release, total
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import Connection
+from planner.plans import answer, explain
+from planner.plans.explain import Explanation
+from planner.plans.plan import Plan, Planner, Prepared, prepare
+from planner.plans.result import Interval, OutputColumn, Result, single_column
+from planner.plans.settings import Settings
+from planner.policy.file import Policy, Table, budget_cap, load, refusal
+from planner.sources.measure import Meter
+from planner.sql import statement
+from planner.sql.compile import compile_query
+from planner.sql.null_on_error import forgiving
+from planner.sql.query import Catalog, Compiled
+from planner.sql.statement import Parameters
 
 Step = Callable[[str], None]
 
@@ -90,11 +96,11 @@ class Gate:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
-        known = Kept[Any](KEPT_BYTES)
+        known = BoundedCache[Any](KEPT_BYTES)
         self.histories = {name: History(table, ledger, known) for name, table in protected.items()}
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
-        self._ready = Kept[Ready](KEPT_READY)
+        self._ready = BoundedCache[Ready](KEPT_READY)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 
@@ -132,7 +138,7 @@ class Gate:
     def _prepared(self, query: statement.Query) -> Iterator[Ready]:
         ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
-            tree, call = functions.taken(query.tree, FUNCTIONS)
+            tree, call = functions.extract_call(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
@@ -262,7 +268,7 @@ class Session:
                     return self._explained(query)
         raise Forbidden("only a SELECT can be explained", hint="for example: SELECT count(*) FROM …")
 
-    def price(self, planned: functions.Planned) -> functions.Priced:
+    def price(self, planned: functions.PlannedCall) -> functions.PricedCall:
         """Return what a planned call would cost; spend nothing."""
         nothing = statement.read("SELECT 1")
         assert isinstance(nothing, statement.Query)
@@ -416,7 +422,7 @@ class Session:
         )
         return Result(columns, visible, intervals, told.cost, f"SELECT {len(rows)}", paid)
 
-    def _priced(self, ready: Ready, planned: functions.Planned) -> functions.Priced:
+    def _priced(self, ready: Ready, planned: functions.PlannedCall) -> functions.PricedCall:
         """Return the most that a call may charge, whichever way it goes."""
         ways = planned.alternatives or ((),)
         quotes = [

@@ -13,12 +13,12 @@ pytest.importorskip("psycopg")
 resource = pytest.importorskip("resource")
 
 from benchmarks import soak  # noqa: E402 - it needs both
-from planner.chart import Shelved  # noqa: E402
+from planner.basics.cache import BoundedCache
 from planner.gate import KEPT_READY, READY, Gate  # noqa: E402
-from planner.kept import Kept  # noqa: E402
-from planner.recall import KEPT_BYTES, Found  # noqa: E402
-from proxy.house import THREADS  # noqa: E402
-from proxy.recall import MOST_BYTES  # noqa: E402
+from planner.history.chart import Shelved
+from planner.history.recall import KEPT_BYTES, Releases
+from proxy.conversation.answer_cache import MOST_BYTES
+from proxy.server.shared import THREADS
 
 SLACK = 128
 """Megabytes that a server may hold more of than what it keeps on purpose: engines and allocators give back late."""
@@ -37,7 +37,7 @@ def test_under_faults_no_answer_is_lost_and_nothing_is_left_behind(tmp_path: Pat
     assert found.after.megabytes <= found.before.megabytes + kept + SLACK
 
 
-def light(found: Found) -> int:
+def light(found: Releases) -> int:
     """Return how many bytes of numbers releases hold in memory, by what they tell apart: each axis once."""
     axes = {id(axis): axis for each in found.evidence for axis in each.workspace.axes}
     return sum(axis.atoms.nbytes + axis.first.nbytes for axis in axes.values())
@@ -77,13 +77,13 @@ def test_what_a_gate_keeps_stays_within_its_bounds_however_much_is_asked(
 def watch_entries(monkeypatch: pytest.MonkeyPatch) -> dict[object, int]:
     """Return by cache the largest entry that was put there: a single one may be larger than the bound."""
     largest: dict[object, int] = {}
-    put = Kept.put
+    put = BoundedCache.put
 
-    def watched(kept: Kept[object], key: object, value: object, size: int) -> None:
+    def watched(kept: BoundedCache[object], key: object, value: object, size: int) -> None:
         largest[kept] = max(largest.get(kept, 0), size + 1_000)
         put(kept, key, value, size)
 
-    monkeypatch.setattr(Kept, "put", watched)
+    monkeypatch.setattr(BoundedCache, "put", watched)
     return largest
 
 
