@@ -54,6 +54,7 @@ from proxy.render import (
     refresh_lines,
     value_text,
 )
+from proxy.threads import one_blas_thread
 
 REFUSED, USAGE, OVER_BUDGET, INTERRUPTED, BROKEN_PIPE = 1, 2, 3, 130, 141
 BUDGET_SQLSTATE = "53400"
@@ -82,7 +83,8 @@ def run(arguments: Arguments) -> int:
     """Run the command that was asked for; say what went wrong in words, never by a traceback."""
     try:
         command: Callable[[Arguments], int] = arguments.run
-        return command(arguments)
+        with one_blas_thread():  # for all the process does, a server's workers included
+            return command(arguments)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:
