@@ -15,7 +15,7 @@ help:  ## show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 demo: $(RUNTIME)  ## ask the bundled table a dozen questions
-	@$(BIN)/python -m noisegate.demo
+	@$(BIN)/python -m noisegate demo
 
 test: check $(CLIENTS) $(SPARK) $(ICEBERG)  ## everything that must hold
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --max-worker-restart 0

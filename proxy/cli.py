@@ -64,12 +64,13 @@ CHOSEN = "analysis, chosen, good, rest, why"
 Arguments = argparse.Namespace
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(argv: list[str] | None = None, *, demo: Callable[[], None] | None = None) -> int:
+    """Run one command and return its exit code; `demo` is what the command of that name runs."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no answer is lost to a terminal's encoding
     arguments = parse(sys.argv[1:] if argv is None else argv)
+    arguments.demo = demo
     try:
         code = run(arguments)
         sys.stdout.flush()
@@ -195,6 +196,17 @@ def _command(
     command.add_argument("--debug", action="store_true", help="show a traceback when something goes wrong")
     command.set_defaults(run=run)
     return command
+
+
+def _demo(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
+    return _command(
+        commands,
+        "demo",
+        run_demo,
+        about="ask the bundled table a dozen questions, to see what answers look like",
+        example="noisegate demo",
+        more="Works on a copy in a new folder for temporary files, and says how to go on with it.",
+    )
 
 
 def _init(commands: Commands[argparse.ArgumentParser]) -> argparse.ArgumentParser:
@@ -570,12 +582,20 @@ def _setting(text: str) -> tuple[str, str]:
 
 
 COMMANDS = (
-    *(_init, _check, _query, _explain, _choose, _verify, _fidelity, _round, _serve),
+    *(_demo, _init, _check, _query, _explain, _choose, _verify, _fidelity, _round, _serve),
     *(_budget, _passwd, _refresh, _export, _import, _relocate),
 )
 
 
 # --- commands ----------------------------------------------------------------------------------------------
+
+
+def run_demo(arguments: Arguments) -> int:
+    """Run the demo, which lies in the package that calls this one."""
+    if arguments.demo is None:
+        raise BadValue("the demo belongs to the package noisegate", hint="run it by: python -m noisegate demo")
+    arguments.demo()
+    return 0
 
 
 def run_init(arguments: Arguments) -> int:
