@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+T = TypeVar("T")
 
 STARTERS = frozenset(
     {
@@ -26,6 +28,11 @@ STARTING_MODULES = frozenset({"proxy.server", "proxy.workers", "tests.proxy.post
 STARTING_NAMES = frozenset({"fork", "posix_spawn", "system", "create_server", "socketpair"})
 FORBIDDEN = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"})
 """Events of the interpreter that no quick test causes."""
+
+
+def sampled(cases: Iterable[T], *, every: int = 5) -> list[object]:
+    """Return the cases of a long list for `parametrize`: each fifth is quick, all of them belong to the whole suite."""
+    return [pytest.param(case, marks=[pytest.mark.slow] if i % every else []) for i, case in enumerate(cases)]
 
 
 def is_slow(item: pytest.Item) -> bool:
