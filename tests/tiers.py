@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -24,7 +25,8 @@ STARTERS = frozenset(
     }
 )
 """Packages whose use means another process, or a server to talk to."""
-STARTING_MODULES = frozenset({"proxy.server", "proxy.workers", "tests.proxy.postgres", "tests.proxy.servers"})
+STARTING_MODULES = frozenset({"postgres", "server", "servers", "workers"})
+"""Modules of ours, in whatever package, that do the same."""
 STARTING_NAMES = frozenset({"fork", "posix_spawn", "system", "create_server", "socketpair"})
 FORBIDDEN = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"})
 """Events of the interpreter that no quick test causes."""
@@ -41,11 +43,11 @@ def is_slow(item: pytest.Item) -> bool:
         return False
     manager = item._fixtureinfo.name2fixturedefs
     fixtures = [definition.func for found in manager.values() for definition in found]
-    return _reaches([item.function, *fixtures])
+    return reaches_a_process([item.function, *fixtures])
 
 
-def _reaches(functions: list[Any]) -> bool:
-    """Return whether one of these functions, or what they call in the tests, names something that starts a process."""
+def reaches_a_process(functions: list[Any]) -> bool:
+    """Return whether one of these functions, or what they use of the tests, names something that starts a process."""
     waiting, seen = [_unwrapped(function) for function in functions], set[int]()
     while waiting:
         function = waiting.pop()
@@ -72,7 +74,11 @@ def _names(code: CodeType) -> Iterator[str]:
 
 def _starts(value: object) -> bool:
     home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None) or ""
-    return isinstance(home, str) and (home.split(".")[0] in STARTERS or home in STARTING_MODULES)
+    return isinstance(home, str) and _is_starting(home.split("."))
+
+
+def _is_starting(parts: list[str]) -> bool:
+    return parts[0] in STARTERS or (parts[0] in ("proxy", "tests") and parts[-1] in STARTING_MODULES)
 
 
 def _own_functions(value: object) -> list[FunctionType]:
@@ -97,8 +103,9 @@ class Watch:
 
     def __init__(self) -> None:
         self.on = False
-        sys.addaudithook(self._hear)
+        sys.addaudithook(self.hear)
 
-    def _hear(self, event: str, _: object) -> None:
-        if self.on and event in FORBIDDEN:
+    def hear(self, event: str, _: object) -> None:
+        main = threading.current_thread() is threading.main_thread()  # others may be a slow test's, that still run
+        if self.on and main and event in FORBIDDEN:
             raise RuntimeError(f"a quick test caused {event}: mark it slow, or name what it starts in tests/tiers.py")
