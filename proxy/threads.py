@@ -69,7 +69,7 @@ class _Pools:
 def _set_threads(library: Any, number: int) -> None:
     """Set the number of threads of a library, whoever set it before.
 
-    From threadpoolctl 3.8 on OpenBLAS obeys the first thread that sets a number, and others do nothing without a word.
+    In threadpoolctl OpenBLAS obeys the first thread that sets a number, and calls of others do nothing, without a word.
     Statements begin and end in any thread, so nobody is left in control.
     """
     release = getattr(library, "clear_controlling_thread", None)
