@@ -27,6 +27,8 @@ STARTERS = frozenset(
 """Packages whose use means another process, or a server to talk to."""
 STARTING_MODULES = frozenset({"postgres", "server", "servers", "workers"})
 """Modules of ours, in whatever package, that do the same."""
+ENGINES = frozenset({"postgres", "spark", "java"})
+"""Values of a test's parameters that stand for another process."""
 STARTING_NAMES = frozenset({"fork", "posix_spawn", "system", "create_server", "socketpair"})
 FORBIDDEN = frozenset({"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "socket.bind", "socket.connect"})
 """Events of the interpreter that no quick test causes."""
@@ -41,6 +43,9 @@ def is_slow(item: pytest.Item) -> bool:
     """Return whether a test, or a fixture that it uses, reaches what starts a process or a server."""
     if not isinstance(item, pytest.Function):
         return False
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    if any(isinstance(value, str) and value in ENGINES for value in values):
+        return True
     manager = item._fixtureinfo.name2fixturedefs
     fixtures = [definition.func for found in manager.values() for definition in found]
     return reaches_a_process([item.function, *fixtures])
