@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
 from planner.errors import Refusal
@@ -105,16 +105,40 @@ def running(interrupt: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+def check() -> None:
+    """Raise Interrupted if the statement was stopped. Cheap: whatever takes long asks at each of its steps."""
+    stop = _current.get()
+    if stop is not None:
+        stop.check()
+
+
+Rest = Callable[[], AbstractContextManager[None]]
+_rest: ContextVar[Rest] = ContextVar("rest", default=nullcontext)
+
+
+@contextmanager
+def resting(rest: Rest) -> Iterator[None]:
+    """Have `rest` entered around each wait of what this thread runs in the block."""
+    token = _rest.set(rest)
+    try:
+        yield
+    finally:
+        _rest.reset(token)
+
+
 def sleep(seconds: float) -> None:
     """Wait; raise Interrupted if the statement is stopped meanwhile."""
-    _found().wait(seconds)
+    with _rest.get()():
+        _found().wait(seconds)
 
 
 @contextmanager
 def holding(lock: threading.Lock) -> Iterator[None]:
     """Hold a lock that others hold for long; raise Interrupted if the statement is stopped while it waits."""
-    while not lock.acquire(timeout=AGAIN):
-        _found().check()
+    if not lock.acquire(blocking=False):
+        with _rest.get()():
+            while not lock.acquire(timeout=AGAIN):
+                check()
     try:
         yield
     finally:

@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._work: tuple[Work, Future[Any], asyncio.Future[Any]] | None = None
         self._busy: Future[Any] | None = None
-        self._lost = self._closing = self._secure = False
+        self._lost = self._closing = self._secure = self._asked_to_cancel = False
         self._conversation: Conversation | None = None
         self._started = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -166,6 +166,8 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.house.journal.crash("connection failed", error)
         finally:
+            if self.analyst is None and not self._asked_to_cancel:
+                self.house.pace.failed(self.peer, time.monotonic())
             self._state = after(self._state, Event.GOODBYE)
             self.house.left(self)
             if self._transport is not None:
@@ -174,6 +176,7 @@ class Connection(asyncio.Protocol):
     async def _until_the_end(self) -> None:
         try:
             async with asyncio.timeout(self.house.config.login_timeout):
+                await asyncio.sleep(self.house.pace.wait(self.peer, time.monotonic()))
                 caller = await self._login()
         except TimeoutError:
             raise Refused("57014", "the login took too long") from None
@@ -257,6 +260,7 @@ class Connection(asyncio.Protocol):
                 case m.GssRequest():
                     self._say(replies.NO_TLS)
                 case m.CancelRequest():
+                    self._asked_to_cancel = True
                     self.house.cancel(message)
                     return None
                 case m.Startup():

@@ -21,6 +21,7 @@ from proxy.connection import Connection
 from proxy.journal import Journal
 from proxy.login import Refused
 from proxy.metrics import Labels, Metrics
+from proxy.pacing import Pace
 from proxy.places import Places
 from proxy.portals import Problem
 from proxy.recall import Recall
@@ -67,6 +68,7 @@ class House:
         self.gate, self.config, self.journal, self.tls = gate, config, journal, secured
         self.verifiers = Verifiers.of(gate.policy, gate.ledger.kept("salts", new_salts()).encode())
         self.back_off = BackOff()
+        self.pace = Pace()
         self.metrics = Metrics()
         self.recall = Recall(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}

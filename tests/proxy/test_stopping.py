@@ -22,6 +22,7 @@ import pytest
 from planner import sandbox
 from proxy.catalog import answer
 from proxy.house import THREADS, policy_catalog
+from proxy.places import MOST_AT_ONCE
 from tests.proxy.servers import Running, running
 from tests.proxy.test_server import wait_until
 
@@ -174,14 +175,14 @@ def test_heavy_statements_of_one_keep_nobody_else_waiting(server: Running) -> No
     anns = [connect(server) for _ in range(2 * THREADS)]
     for i, connection in enumerate(anns):
         send(connection, HEAVY["public tables"].replace("nobody", f"nobody {i}"))
-    wait_until(lambda: busy(server) == THREADS * 3 // 4)
+    wait_until(lambda: busy(server) == MOST_AT_ONCE)
     with connect(server, "bob") as bob:
         assert bob.execute("SELECT count(*) FROM towns").fetchall() == [(2000,)]
         assert len(bob.execute("SELECT age, count(*) FROM people GROUP BY age").fetchall()) == 10
         assert bob.execute("SELECT relname FROM pg_class WHERE relname = 'towns'").fetchall() == [("towns",)]
         assert health(server) == "ok\n"
-        assert busy(server) == THREADS * 3 // 4
-    assert server.server.house.places.waiting == 2 * THREADS - THREADS * 3 // 4
+        assert busy(server) == MOST_AT_ONCE
+    assert server.server.house.places.waiting == 2 * THREADS - MOST_AT_ONCE
     for connection in anns:
         connection.close()
     wait_until(lambda: idle(server))
