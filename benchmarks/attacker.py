@@ -1,9 +1,9 @@
 """An honest client beside an attacker: how long free answers take while one analyst does what it can to the others.
 
-Run with `python -m benchmarks.attacker [--rounds 5] [attack …]`. For each attack the same questions are asked in turn while
-it is quiet and while the attack runs, several times in one run, so that whatever else the machine does falls on both. What
-counts is the ratio of the medians, at most 2. The attacker is another analyst, in a process of its own. Answers must
-be what they were, every time.
+Run with `python -m benchmarks.attacker [--rounds 5] [attack …]`. For each attack the same questions are asked in turn
+while it is quiet and while the attack runs, several times in one run, so that whatever else the machine does falls on
+both. What counts is the ratio of the medians, at most 2. The attacker is another analyst, in a process of its own.
+Answers must be what they were, every time.
 """
 
 from __future__ import annotations

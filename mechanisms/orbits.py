@@ -28,7 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms import splitting
+from mechanisms import interrupts, splitting
 from mechanisms.linear import Matrix
 from mechanisms.parts import FAINT, Block, Bound, Piece, Problem, Solution, outside, part_of, piece
 from mechanisms.refined import refined
@@ -129,6 +129,7 @@ def _followed(problem: Problem, gap: float, max_steps: int) -> tuple[Solution, _
     best, point = problem.nothing, search.at(search.first())
     top = point
     for step in range(max_steps):
+        interrupts.check()
         if step % _EVERY == 0 or step == max_steps - 1:
             pieces = [_beyond(found) for found in point.spectra]
             best = min(best, problem.solution(pieces), key=lambda found: found.cost)

@@ -18,9 +18,12 @@ from types import MappingProxyType
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from mechanisms import interrupts
 from planner import answer, choose, explain, functions, rounds, statement, system, verify
 from planner.accounts import Caps, Charge, Draft, Release, total
+from planner.bounded import UNWRITABLE, UNWRITABLE_HINT
 from planner.compile import compile_query
 from planner.costs import rho_of, to_units_down
 from planner.errors import (
@@ -33,6 +36,7 @@ from planner.errors import (
     TooDear,
     TooLarge,
     UnknownAnalyst,
+    Unsupported,
 )
 from planner.explain import Explanation
 from planner.forgiving import forgiving
@@ -120,16 +124,21 @@ class Gate:
                 yield ready
         except RecursionError:
             raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+        except SqlglotError:  # sqlglot 30.30 can't write initcap of initcap, which would grow threefold at each level
+            raise Unsupported(UNWRITABLE, hint=UNWRITABLE_HINT) from None
 
     @contextmanager
     def _prepared(self, query: statement.Query) -> Iterator[Ready]:
         ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
+            interrupts.check()
             tree, call = functions.taken(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
+            interrupts.check()
             self.sandbox.check_bounds(tree)
+            self.sandbox.check_bounds(compiled.post)  # where names may stand for more
             if call is not None:
                 call.check(compiled)
             bench = self.sandbox.workbench()

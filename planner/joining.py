@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mechanisms import helmert, sharing
+from mechanisms import helmert, interrupts, sharing
 from mechanisms.even import even_join
 from mechanisms.join import Join
 from mechanisms.known import Known
@@ -121,6 +121,7 @@ class Joining:
         self.bounds[table] = 0.0
         joint, whole = list[Linear](), list[Whole]()
         for i, part, task in self._questions(table):
+            interrupts.check()
             self.releases.update(task.releases)
             planner = self.shop.planner(self.settings[i])
             if isinstance(task, MarginalTask):
@@ -186,6 +187,7 @@ class Joining:
             return False
         before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
+            interrupts.check()
             plan, is_within = self._least(meeting, margin)
             pieces = meeting.problem.pieces(plan, meeting.partners)
             made = [self._piece(meeting, group, key, piece, version) for key, piece in pieces]

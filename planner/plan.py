@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from mechanisms import interrupts
 from planner import bodies, linear, nonlinear
 from planner.accounts import Release
 from planner.chart import Evidence
@@ -137,6 +138,7 @@ class Planner:
         if part.marginals is None:
             tasks += [self._linear(part, question, sets) for question, sets in part.linear]
         for number, set_, question in part.labelled:
+            interrupts.check()
             make = self._distinct if question.aggregate.kind == "distinct" else self._quantile
             tasks.append(make(part.measured, question, number, set_))
         return Part(part.measured, part.placement, tuple(tasks))
@@ -178,6 +180,7 @@ class Planner:
     # Accuracy.
 
     def _linear(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
+        interrupts.check()
         found = self._recalled(part, question, sets)
         if self._needs(found.cost) is not None:
             self._pending.setdefault(found.table, []).append(found.evidence)

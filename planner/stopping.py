@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+from mechanisms import interrupts
 from planner.errors import Refusal
 
 AGAIN = 0.02
@@ -40,6 +41,8 @@ class Stop:
 
     def stop(self) -> None:
         """Stop the statement; returns at once."""
+        if self._stopped.is_set():
+            return  # the lock may be held by whoever interrupts
         with self._lock:
             first = not self._stopped.is_set()
             self._stopped.set()
@@ -93,7 +96,8 @@ def stoppable(stop: Stop) -> Iterator[None]:
     """Let `stop` end whatever this thread runs in the block."""
     token = _current.set(stop)
     try:
-        yield
+        with interrupts.asking(stop.check):
+            yield
     finally:
         _current.reset(token)
 
@@ -105,11 +109,11 @@ def running(interrupt: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def check() -> None:
-    """Raise Interrupted if the statement was stopped. Cheap: whatever takes long asks at each of its steps."""
-    stop = _current.get()
-    if stop is not None:
-        stop.check()
+@contextmanager
+def elsewhere(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Do the same while another server computes, and this process only waits for it."""
+    with _found().running(interrupt), _rest.get()():
+        yield
 
 
 Rest = Callable[[], AbstractContextManager[None]]
@@ -138,7 +142,7 @@ def holding(lock: threading.Lock) -> Iterator[None]:
     if not lock.acquire(blocking=False):
         with _rest.get()():
             while not lock.acquire(timeout=AGAIN):
-                check()
+                _found().check()
     try:
         yield
     finally:

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from mechanisms import interrupts
 from mechanisms.join import Join
 from mechanisms.known import Known
 from planner.accounts import Charge, total
@@ -85,6 +86,7 @@ class Workshop:
         scale, allowed = 1.0, max(to_units_down(rho), 1)
         best: tuple[Together, float] | None = None
         for _ in range(14):
+            interrupts.check()
             found = self.together(queries, scale=scale, solve=solve)
             units = to_units_down(found.rho)
             if units <= allowed and (best is None or scale < best[1]):

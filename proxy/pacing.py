@@ -1,4 +1,4 @@
-"""How soon strangers are heard: an address from which many fail to log in waits, so that those inside are not kept busy."""
+"""How soon strangers are heard: an address from which many fail to log in waits, so that nobody inside does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The threads in which statements run, shared fairly between analysts.
 
 Nobody can have all of them, so that whoever comes next finds one; those who wait are taken in turn, analyst by analyst.
-Of one analyst's statements one computes at a time, and few if they take long: Python's interpreter lock goes round among
-all threads that want it, and the event loop, which gives the answers that are known, is one of them.
+Of one analyst's statements one computes at a time, and few if they take long: Python's interpreter lock goes round
+among all threads that want it, and the event loop, which gives the answers that are known, is one of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.stopping import resting
-
 
 LONG = 0.5
 """Seconds after which a statement no longer keeps the next one of the same analyst waiting."""

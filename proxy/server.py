@@ -26,7 +26,7 @@ from proxy.tls import Tls
 from proxy.workers import Peers, reserved, spread
 
 SWITCH_INTERVAL = 1e-4
-"""Seconds after which a thread that computes gives way to one that wants to: the event loop, which has an answer to give.
+"""Seconds after which a thread that computes gives way to one that waits, as the event loop with an answer to give.
 
 Python's own is 5 ms, twenty times as long as a free answer takes.
 """

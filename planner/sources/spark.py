@@ -27,6 +27,7 @@ from planner.errors import SourceFailed
 from planner.location import table_name
 from planner.policy import Table
 from planner.sources.grouping import ROW_BITS, Fetched, SqlSource, meaning
+from planner.stopping import elsewhere
 from planner.workspace import Ints
 
 KINDS = {
@@ -238,7 +239,8 @@ class SparkSource(SqlSource):
         context.setJobGroup(group, "noisegate")
         threading.Thread(target=watch, daemon=True).start()
         try:
-            yield
+            with elsewhere(lambda: context.cancelJobGroup(group)):
+                yield
         except FAILURES:
             if not late.is_set():
                 raise

@@ -96,7 +96,7 @@ def test_what_takes_long_keeps_few_others_of_the_same_analyst_waiting() -> None:
 
 
 def test_what_begins_to_wait_lets_the_next_one_compute() -> None:
-    with opened(16, Clock()) as (places, go_on):
+    with opened(16, Clock()) as (places, _):
         lock, held = threading.Lock(), threading.Event()
 
         def wait_for_lock() -> str:
