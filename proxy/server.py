@@ -161,6 +161,7 @@ def run(
         finally:
             if not clean:
                 os._exit(0)  # an engine at work would be waited for; what is charged is durable
+            gc.unfreeze()
             gate.close()
 
     if workers == 1:
