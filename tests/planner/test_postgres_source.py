@@ -107,7 +107,7 @@ def test_a_stopped_statement_is_canceled_in_postgresql(people: Postgres, tmp_pat
     stop = Stop()
     waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
     with (
-        opened(make(tmp_path, f"{url(people)}#public.people", entries='timeout = "1h"')) as gate,
+        opened(make(tmp_path, f"{url(people)}#public.people", entries='timeout = "60 minutes"')) as gate,
         ThreadPoolExecutor(1) as pool,
     ):
 
