@@ -61,7 +61,7 @@ class Connection(asyncio.Protocol):
         self._writable: asyncio.Future[None] | None = None
         self._work: tuple[Work, Future[Any], asyncio.Future[Any]] | None = None
         self._busy: Future[Any] | None = None
-        self._lost = self._closing = self._secure = self._asked_to_cancel = False
+        self._lost = self._closing = self._secure = False
         self._conversation: Conversation | None = None
         self._started = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -166,7 +166,7 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.house.journal.crash("connection failed", error)
         finally:
-            if self.analyst is None and not self._asked_to_cancel:
+            if self.analyst is None and not self.silent:
                 self.house.pace.failed(self.peer, time.monotonic())
             self._state = after(self._state, Event.GOODBYE)
             self.house.left(self)
@@ -176,7 +176,6 @@ class Connection(asyncio.Protocol):
     async def _until_the_end(self) -> None:
         try:
             async with asyncio.timeout(self.house.config.login_timeout):
-                await asyncio.sleep(self.house.pace.wait(self.peer, time.monotonic()))
                 caller = await self._login()
         except TimeoutError:
             raise Refused("57014", "the login took too long") from None
@@ -243,6 +242,8 @@ class Connection(asyncio.Protocol):
         self._say(negotiation(startup))
         caller = read_startup(startup)
         self._check_encrypted()
+        # Not before: a newcomer that has said nothing yet may be ended to make room.
+        await asyncio.sleep(self.house.pace.wait(self.peer, time.monotonic()))
         await self._authenticate(caller)
         self._decoder.logged_in()
         self._welcome(caller)
@@ -260,7 +261,6 @@ class Connection(asyncio.Protocol):
                 case m.GssRequest():
                     self._say(replies.NO_TLS)
                 case m.CancelRequest():
-                    self._asked_to_cancel = True
                     self.house.cancel(message)
                     return None
                 case m.Startup():

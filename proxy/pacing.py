@@ -24,11 +24,11 @@ class Pace:
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str, now: float) -> float:
-        """Return how many seconds a newcomer from an address waits before anything it says is read."""
+        """Return how many seconds a newcomer from an address waits before its password is asked for."""
         return min(LONGEST, max(0.0, (self._left(address, now) - FREE) / RATE))
 
     def failed(self, address: str, now: float) -> None:
-        """Note somebody who is gone without having logged in."""
+        """Note somebody who said who they are and is gone without having logged in."""
         self._failures[address] = self._left(address, now) + 1, now
         self._failures.move_to_end(address)
         while len(self._failures) > MOST_KEPT:
