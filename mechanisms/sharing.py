@@ -32,9 +32,9 @@ import numpy as np
 from scipy.optimize import minimize
 
 from mechanisms import interrupts
-from mechanisms.fitness import least_total, undominated
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import least_total, undominated
 
 Select = Callable[[Matrix], Matrix]
 
