@@ -280,6 +280,23 @@ def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:
     return brought
 
 
+def whole(found: Told) -> Evidence | None:
+    """Return the cells of the largest marginal that is told, as evidence; None if it is not told whole.
+
+    They are taken to have independent noise of the least precision that a part of it has, which states an upper bound.
+    """
+    top, sizes = max(found.precisions, key=lambda A: (len(A), A), default=()), found.workspace.shape
+    if not found.precisions.keys() >= set(subsets(top)):
+        return None
+    level = min(found.precisions[A] * math.prod(sizes[i] for i in top if i not in A) for A in subsets(top))
+    y = helmert.reconstructed(sizes, {A: found.table(A) for A in subsets(top)}, top).reshape(-1, 1)
+    small, cells = Workspace(found.workspace.table, tuple(found.workspace.axes[i] for i in top)), np.arange(len(y))
+    weight, none = np.full(len(y), math.sqrt(level)), np.zeros(len(y), dtype=np.int64)
+    return Evidence(
+        found.id, "", small, (), cells, cells, len(y), none, np.ones((1, 1, 1)), weight, y * weight[:, None]
+    )
+
+
 def is_small(found: Told) -> bool:
     """Return whether none of the parts is too large to be brought to small questions."""
     sizes = found.workspace.shape

@@ -19,7 +19,8 @@ from planner.costs import Cost
 from planner.linear import Measurement, Question
 from planner.measure import Meter
 from planner.nonlinear import Draws, Labelled, Noise
-from planner.recall import Recall
+from planner.recall import MAX_ASKED, Recall
+from planner.slices import Slices
 from planner.workload import Floats, Recipe
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ MAX_COMMON = 256
 class LinearTask:
     """Functionals of some grouping sets: asked by `question`, answered from the history and from what is `made`.
 
-    With a recall, the history is everything that was released about these cells; without, the question is too
-    large to be joined with others, and its history is its own earlier releases.
+    With a recall, the history is everything that was released about these cells, slice by slice if they are very many;
+    without, the question can't be joined with others, and its history is its own earlier releases.
     """
 
     table: str
@@ -44,15 +45,22 @@ class LinearTask:
     sets: tuple[int, ...]
     counts: tuple[int, ...]  # groups of each of the sets
     history: tuple[Release, ...]
-    before: Recall | None  # what earlier releases tell
-    recall: Recall | None  # the same with what the statement releases before this task, whose outcome is not known
+    before: Recall | Slices | None  # what earlier releases tell
+    recall: Recall | Slices | None  # the same with what the statement releases before this task, whose outcome is not known
     made: Question
     measurement: Measurement
     cost: Cost | None
     path: str
     fresh: Measurement | None = None  # of the question itself, if that was looked at
     looked_at: Mapping[str, float] = field(default_factory=dict)  # rho on the dearest cell, by way
+    reached: Floats | None = None  # the variances that groups have once they are topped up, each by itself
     kind: str = "linear"
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether it can be planned with others, as rows on one chart."""
+        answers = self.question.groups * len(self.question.units)
+        return isinstance(self.recall, Recall) and answers <= MAX_ASKED
 
     @property
     def digest(self) -> str:
@@ -83,16 +91,21 @@ class LinearTask:
         if self.recall is None:
             new = [] if self.cost is None else [self.measurement]
             return linear.known(self.question, [*map(bodies.measurement, self.history), *new]).variances[None]
+        if self.cost is not None and self.reached is not None:
+            return self.reached
         after = self.recall if self.cost is None else self.recall.with_evidence([self.evidence])
-        return after.known.variances(self.recall.W).reshape(self.question.groups, len(self.question.units))
+        return after.variances.reshape(self.question.groups, len(self.question.units))
 
     @property
     def share(self) -> float:
         """Return how much was known: the part of what measuring afresh charges all cells together that is saved."""
         if self.cost is None:
             return 1.0
-        if self.path != "join":
+        if self.path != "join" or self.fresh is None:
             return 0.0
+        if self.reached is not None:
+            needed, fresh = linear.burden(self.made, self.measurement), linear.burden(self.question, self.fresh)
+            return float(np.clip(1 - needed / fresh, 0.0, 1.0))
         fresh, needed = (float(np.square(rows).sum()) for rows in (self._fresh_rows, self._rows(self.evidence)))
         return float(np.clip(1 - needed / fresh, 0.0, 1.0))
 
@@ -144,7 +157,7 @@ class LinearTask:
     # What the ways not taken would cost.
 
     def _rows(self, found: Evidence) -> Floats:
-        assert self.recall is not None
+        assert isinstance(self.recall, Recall)
         return self.recall.rows(found)
 
     @cached_property
@@ -156,7 +169,7 @@ class LinearTask:
     @cached_property
     def ways(self) -> dict[str, float]:
         """Return what each way would charge the dearest cell, the common mechanism with its residual among them."""
-        if self.recall is None or self.path != "join" or self.recall.chart.size > MAX_COMMON:
+        if not isinstance(self.recall, Recall) or self.path != "join" or self.recall.chart.size > MAX_COMMON:
             return dict(self.looked_at)
         known, fresh = (Mechanism(rows, np.eye(len(rows))) for rows in (self.recall.known.rows, self._fresh_rows))
         missing = information(fresh) - information(common(known, fresh))
