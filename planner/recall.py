@@ -462,7 +462,7 @@ def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]
 def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
     """Return a recall with what is told about whole marginals of the columns of its chart."""
     axes = {axis.column: axis for axis in recall.chart.workspace.axes}
-    brought = [(found, symmetric.evidence(found, axes)) for found in told]
+    brought = [(found, symmetric.evidence(found, axes, in_cells=True)) for found in told]
     used = {number for found, parts in brought if parts for number in found.ids}
     releases = tuple(sorted({*recall.releases, *used}))
     return replace(recall.with_evidence([part for _, parts in brought for part in parts]), releases=releases)

@@ -21,7 +21,7 @@ from planner.linear import Question, ends
 from planner.workload import Floats
 from planner.workspace import Axis, Ints, Workspace
 
-OWN_POINTS = 256
+OWN_POINTS = 128
 """About how many points a slice has by what the question tells apart."""
 
 SLICE_POINTS = 1024
@@ -44,23 +44,26 @@ class Slice:
     groups: Ints  # (n,)
     W: Floats
 
-    def brought(self, found: Evidence) -> Evidence | None:
-        """Return what evidence tells about the cells of this box alone, on its chart; None if that is nothing."""
-        inside = within(found, self.box)
-        if inside is None or not set(found.features) <= set(self.chart.features):
+    def with_evidence(self, brought: Sequence[Evidence]) -> Slice:
+        """Return the slice once more is released."""
+        return self.told([inside for found in brought if (inside := within(found, self.box)) is not None])
+
+    def told(self, inside: Sequence[Evidence]) -> Slice:
+        """Return the slice once something is released that lies in it."""
+        told = [local for found in inside if (local := self._brought(found)) is not None]
+        if not told:
+            return self
+        rows = [self.chart.place(e, e.rows) * np.repeat(e.weight, len(e.rows))[:, None] for e in told]
+        return replace(self, known=self.known.with_rows(np.vstack(rows), np.concatenate([e.y.ravel() for e in told])))
+
+    def _brought(self, inside: Evidence) -> Evidence | None:
+        """Return what evidence tells on the chart; None if that is nothing."""
+        if not set(inside.features) <= set(self.chart.features):
             return None
         if self.chart.fits(inside):
             return inside
         way = fold(inside, {axis.column: axis for axis in self.chart.workspace.axes})
         return None if way is None else way.of(inside)
-
-    def with_evidence(self, brought: Sequence[Evidence]) -> Slice:
-        """Return the slice once more is released."""
-        told = [local for found in brought if (local := self.brought(found)) is not None]
-        if not told:
-            return self
-        rows = [self.chart.place(e, e.rows) * np.repeat(e.weight, len(e.rows))[:, None] for e in told]
-        return replace(self, known=self.known.with_rows(np.vstack(rows), np.concatenate([e.y.ravel() for e in told])))
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +90,7 @@ class Slices:
         return bool((np.bincount(np.concatenate([each.groups for each in self.slices])) > 1).any())
 
     @cached_property
-    def told(self) -> tuple[Floats, Floats]:
+    def _answers(self) -> tuple[Floats, Floats]:
         """Return the best answers (groups, F) and their covariances (groups, F, F); nan for what is not known."""
         groups, width = self.question.groups, len(self.question.units)
         values, covariances = np.zeros((groups, width)), np.zeros((groups, width, width))
@@ -102,12 +105,12 @@ class Slices:
     @property
     def variances(self) -> Floats:
         """Return the variance of every functional, (groups, F), inf for what is not known."""
-        found: Floats = np.einsum("gff->gf", self.told[1])
+        found: Floats = np.einsum("gff->gf", self._answers[1])
         return np.where(np.isnan(found), np.inf, found)
 
     def estimates(self, shape: tuple[int, int]) -> tuple[Floats, Floats]:
         """Return the best answers in groups of functionals that stand in a row, and their covariances."""
-        values, covariances = self.told
+        values, covariances = self._answers
         if shape == values.shape:
             return values, covariances
         count, width = shape
@@ -120,14 +123,15 @@ def surveyed(question: Question, releases: Sequence[tuple[Iterable[int], Evidenc
     boxes = cut(question)
     if boxes is None:
         return None
-    asked = _asked(question)
-    slices = [found for box in boxes if (found := _slice(asked, box, releases)) is not None]
-    used, is_all = set[int](), True
-    for ids, found in releases:
-        inside = [one for each in slices if (one := within(found, each.box)) is not None]
-        if inside:
-            used.update(ids)
-        is_all &= sum(one.groups for one in inside) == _touching(found, question)
+    asked, slices, groups = _asked(question), list[Slice](), np.zeros(len(releases), dtype=np.int64)
+    for box in boxes:
+        inside = [within(found, box) for _, found in releases]
+        found = _slice(asked, box, [one for one in inside if one is not None])
+        if found is not None:
+            slices.append(found)
+            groups += [0 if one is None else one.groups for one in inside]
+    used = {number for (ids, _), count in zip(releases, groups, strict=True) if count for number in ids}
+    is_all = all(count == _touching(found, question) for (_, found), count in zip(releases, groups, strict=True))
     return Slices(question, tuple(slices), tuple(sorted(used)), is_all)
 
 
@@ -188,19 +192,18 @@ def _asked(question: Question) -> Evidence:
     )  # fmt: skip
 
 
-def _slice(asked: Evidence, box: Box, releases: Sequence[tuple[Iterable[int], Evidence]]) -> Slice | None:
-    """Return what is known of a box; None if the question does not speak of it."""
+def _slice(asked: Evidence, box: Box, inside: Sequence[Evidence]) -> Slice | None:
+    """Return what is known of a box from what lies in it; None if the question does not speak of it."""
     mine = within(asked, box, parts=True)
     if mine is None:
         return None
-    inside = [one for _, found in releases if (one := within(found, box)) is not None]
     choice = Choice(finest_axes([mine], {}), frozenset(mine.features), limit=SLICE_POINTS)
     for one in inside:
         choice.offer(one)
     axes = tuple(choice.axes[column] for column in sorted(choice.axes))
     chart = Chart(Workspace(asked.workspace.table, axes), tuple(sorted(choice.features)))
     W, groups = chart.place(mine, mine.rows), mine.y[:, 0].astype(np.int64)
-    return Slice(box, chart, nothing_known(chart.size), groups, W).with_evidence([found for _, found in releases])
+    return Slice(box, chart, nothing_known(chart.size), groups, W).told(inside)
 
 
 def within(found: Evidence, box: Box, *, parts: bool = False) -> Evidence | None:

@@ -20,7 +20,7 @@ from mechanisms import helmert, marginals
 from mechanisms.marginals import Subset, subsets
 from planner import bodies
 from planner.accounts import Stored
-from planner.chart import Evidence, coarsened, is_finer
+from planner.chart import Evidence, coarsened, covered, fold, is_finer
 from planner.policy import Table
 from planner.workload import Floats, Workload
 from planner.workspace import Axis, Ints, Workspace
@@ -254,17 +254,22 @@ def _levelled(found: Told, top: Subset, level: float, folds: Mapping[int, _Fold]
     return replace(_plain(found.id, workspace, places, _folded(y, kept, folds), spread / level), also=found.also)
 
 
-def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:
+def evidence(found: Told, axes: Mapping[str, Axis], *, in_cells: bool = False) -> list[Evidence]:
     """Return what is told about functions of some (coarser) axes, as rows on the cells of each part's own axes.
 
     An axis of n atoms is cut into blocks of b_1, ..., b_m atoms. Sums over the blocks of a centred axis are
     (I - b 1^T / n) times the blocks' sums, with noise of covariance diag(b) - b b^T / n; whitened, that leaves m - 1
     rows. A part's rows are the tensor products of those of its axes, the same all along the others. Nothing is lost
-    but parts with more than MAX_FOLDED cells.
+    but parts with more than MAX_FOLDED cells; with `in_cells`, a plain marginal that has such a part is brought by its
+    cells instead.
     """
     cuts = {i: cut for i, axis in enumerate(found.workspace.axes) if (cut := coarsened(axis, axes.get(axis.column)))}
     blocks = {i: cut.atoms[found.workspace.axes[i].first] for i, cut in cuts.items()}
     whitening = {i: _whitening(np.bincount(labels)) for i, labels in blocks.items()}
+    large = any(set(A) <= set(cuts) and math.prod(cuts[i].size for i in A) > MAX_FOLDED for A in found.precisions)
+    if in_cells and large and found.plain is not None and (cells_of := whole(found)) is not None:
+        way = None if covered(cells_of, axes) else fold(cells_of, axes)
+        return [cells_of] if covered(cells_of, axes) else [] if way is None else [way.of(cells_of)]
     brought = []
     for A, precision in found.precisions.items():
         if set(A) <= set(cuts) and math.prod(cuts[i].size for i in A) <= MAX_FOLDED:
