@@ -275,7 +275,7 @@ def _why(task: LinearTask | MarginalTask) -> str:
     if "join" in ways or "top-up" in ways:
         return f"measured afresh: the join would save little, or burden one cell more ({', '.join(ways.values())})"
     if task.recall is None:
-        return "measured on its own: too large, or too different, to be joined with other answers"
+        return "measured afresh: nothing released so far can be brought to it"
     return "measured afresh: nothing released so far tells about it"
 
 

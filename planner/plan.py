@@ -219,7 +219,7 @@ class Planner:
         table, as_of = question.workspace.table.name, self.settings.as_of
         history, version = self.histories[table], self.version(table)
         found = history.recall(question, version=version, as_of=as_of)
-        if found is not None:
+        if found is not None or history.is_empty(version):
             return found
         slices = history.survey(question, version=version, as_of=as_of) if question.groups > 1 else None
         if slices is not None and not slices.is_divided and (slices.is_all or self._is_enough(slices)):

@@ -375,6 +375,11 @@ class History:
         found = self.found(version)
         return all(chart.fits(e) for e in found.evidence) and all(symmetric.is_small(told) for told in found.told)
 
+    def is_empty(self, version: int) -> bool:
+        """Return whether nothing was released on a version of the data that could be brought to a question."""
+        found = self.found(version)
+        return not found.pools and not found.marginals
+
     def is_symmetric(self, version: int) -> bool:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
         return all(pool.told is not None for pool in self.found(version).pools.values())

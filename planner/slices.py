@@ -119,8 +119,8 @@ class Slices:
 
 
 def surveyed(question: Question, releases: Sequence[tuple[Iterable[int], Evidence]]) -> Slices | None:
-    """Return what releases tell of a question in slices; None if those would be too many."""
-    boxes = cut(question)
+    """Return what releases tell of a question in slices; None if those would be too many, or if there is nothing."""
+    boxes = cut(question) if releases else None
     if boxes is None:
         return None
     asked, slices, groups = _asked(question), list[Slice](), np.zeros(len(releases), dtype=np.int64)
