@@ -51,6 +51,26 @@ def beyond(wanted: Matrix, known: Matrix) -> Matrix:
     return rows
 
 
+def fused(one: tuple[Matrix, Matrix], other: tuple[Matrix, Matrix]) -> tuple[Matrix, Matrix]:
+    """Return the best answers (G, n) from two independent ones, and their covariances (G, n, n); nan stands for none.
+
+    >>> values, covariances = fused((np.array([[1.0]]), np.array([[[2.0]]])), (np.array([[3.0]]), np.array([[[2.0]]])))
+    >>> values.round(9).tolist(), covariances.round(9).tolist()
+    ([[2.0]], [[[1.0]]])
+    """
+    least = np.fmin(*(np.einsum("gff->gf", covariances) for _, covariances in (one, other)))
+    scale = np.sqrt(np.where(least > 0, least, 1.0))
+    outer, known, told = scale[:, :, None] * scale[:, None, :], np.zeros_like(one[1]), np.zeros_like(one[0])
+    for values, covariances in (one, other):
+        part = information(filled(np.nan_to_num(covariances) / outer, np.isnan(values)))
+        known, told = known + part, told + np.einsum("gij,gj->gi", part, np.nan_to_num(values) / scale)
+    squares, vectors = np.linalg.eigh(known)
+    inverse = _formed(1 / np.maximum(squares, 1 / _UNKNOWN), vectors)
+    missing = np.isnan(one[0]) & np.isnan(other[0])
+    found = np.where(missing, np.nan, np.einsum("gij,gj->gi", inverse, told) * scale)
+    return found, np.where(missing[:, :, None] | missing[:, None, :], np.nan, inverse * outer)
+
+
 def variances(known: Matrix, of: Matrix) -> Matrix:
     """Return the variances (G, m) of the numbers `of` (m, n) under what is known, (G, n, n)."""
     values, vectors = np.linalg.eigh(known)

@@ -25,7 +25,7 @@ from planner.sandbox import Sandbox, Workbench
 from planner.settings import Settings
 from planner.slices import Slices
 from planner.symmetric import MarginalQuestion, symmetric
-from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task
+from planner.tasks import DistinctTask, LinearTask, QuantileTask, Task, own_answers
 from planner.topping import topped_up
 from planner.workload import Floats, Recipe, Workload, workload
 
@@ -188,9 +188,12 @@ class Planner:
     def _recalled(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
         """Return the task of a question, with what is known and what the statement releases before it."""
         table, version = part.measured.table.name, self.version(part.measured.table.name)
-        before = self._remembered(question)
+        before, history = self._remembered(question), tuple[Release, ...]()
+        if before is None or (isinstance(before, Slices) and before.is_divided):
+            history = self._history(question.digest, table)
+        if isinstance(before, Slices) and history:
+            before = replace(before, own=own_answers(question, history))
         recall = before.with_evidence(self._pending.get(table, [])) if before is not None else None
-        history = () if before is not None else self._history(question.digest, table)
         counts = tuple(part.placement.group_counts[s] for s in sets)
         nothing = Measurement(np.zeros((0, len(question.units)), dtype=object), 0)
         known = LinearTask(
@@ -227,9 +230,7 @@ class Planner:
         found = history.recall(question, version=version, as_of=as_of, most=MAX_POINTS)
         if found is not None:
             return found
-        slices = history.survey(question, version=version, as_of=as_of) if slices is None else slices
-        is_lasting = slices is not None and (not slices.is_divided or self._is_enough(slices))
-        return slices if is_lasting else None
+        return history.survey(question, version=version, as_of=as_of) if slices is None else slices
 
     def _is_enough(self, known: Slices) -> bool:
         """Return whether what is known is accurate enough."""
@@ -282,7 +283,8 @@ class Planner:
         question, fresh = direct.question, direct.fresh
         assert fresh is not None
         _, covariances = recall.estimates((question.groups, len(question.units)))
-        found = topped_up(question, fresh, covariances, targets)
+        is_divided = isinstance(recall, Slices) and recall.is_divided
+        found = topped_up(question, fresh, covariances, targets, alike=is_divided)
         if found is None:
             return direct
         cost = linear.cost(found.made, found.measurement, rows_per_unit=rows_per_unit)

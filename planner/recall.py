@@ -313,14 +313,17 @@ class History:
 
     def survey(self, question: Question, *, version: int, as_of: int | None = None) -> Slices | None:
         """Return what is known about a question slice by slice; None if it can't be cut so."""
-        if not shareable(question):
+        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_ENTRIES:
             return None
         found = self.found(version)
         if as_of is not None:
             found = found.until(as_of)
-        releases = [(pool.ids, pool.sum) for pool in found.pools.values()]
-        wholes = [(frozenset(told.ids), symmetric.whole(told)) for told in found.told]
-        return surveyed(question, [*releases, *((ids, whole) for ids, whole in wholes if whole is not None)])
+        slices = surveyed(question, _summed(found))
+        own = {m.id for pool in found.pools.values() for m in pool.members if m.question == question.digest}
+        if slices is None or not slices.is_divided or not own:
+            return slices
+        # Of those groups that are not divided its own releases would be told twice.
+        return surveyed(question, _summed(found, without=own)) or replace(slices, slices=(), releases=())
 
     def _recalled(self, where: tuple[object, ...], told: object) -> Recall | None:
         """Return what was known on a chart the last time, if nothing else is told by now."""
@@ -450,6 +453,13 @@ class History:
         if version is not None:
             self._kept.put(kept, after, array_bytes(after) + WAY * len(ways))
         return after
+
+
+def _summed(found: Found, *, without: Collection[int] = ()) -> list[tuple[frozenset[int], Evidence]]:
+    """Return what pools and whole marginals tell, each with the numbers of its releases."""
+    pools = [rest for pool in found.pools.values() if (rest := pool.without(without)) is not None]
+    wholes = [(frozenset(told.ids), symmetric.whole(told)) for told in found.told]
+    return [(pool.ids, pool.sum) for pool in pools] + [(ids, whole) for ids, whole in wholes if whole is not None]
 
 
 def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]) -> Axes:

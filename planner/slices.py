@@ -2,7 +2,7 @@
 
 A slice is a box of cells. What was released about cells of one slice is brought to it; what speaks across slices is
 not. So the slices are independent of each other: what is known of a group that lies in several is the sum of what is
-known of its parts.
+known of its parts, and of its own releases, which lie in no slice.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.known import Known, nothing_known
+from mechanisms.separate import fused
 from planner.atlas import Choice
 from planner.chart import Chart, Evidence, finest_axes, fold, merged_atoms
 from planner.linear import Question, ends
@@ -74,6 +75,7 @@ class Slices:
     slices: tuple[Slice, ...]
     releases: tuple[int, ...]
     is_all: bool  # nothing that was released speaks across slices
+    own: tuple[Floats, Floats] | None = None  # the answers of releases of the question itself, if groups are divided
 
     def with_evidence(self, brought: Sequence[Evidence]) -> Slices:
         """Return what is known once more is released."""
@@ -82,7 +84,7 @@ class Slices:
     @property
     def is_apart(self) -> bool:
         """Return whether nothing is known."""
-        return not any(each.known.rank for each in self.slices)
+        return self.own is None and not any(each.known.rank for each in self.slices)
 
     @cached_property
     def is_divided(self) -> bool:
@@ -100,7 +102,8 @@ class Slices:
             estimate = each.known.estimate(each.W).reshape(shape)
             values[each.groups] += estimate
             covariances[each.groups] += np.einsum("gfn,ghn->gfh", roots, roots)
-        return values, np.where(np.isnan(values[:, :, None] + values[:, None, :]), np.nan, covariances)
+        known = values, np.where(np.isnan(values[:, :, None] + values[:, None, :]), np.nan, covariances)
+        return known if self.own is None else fused(known, self.own)
 
     @property
     def variances(self) -> Floats:

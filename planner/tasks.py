@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -75,7 +75,8 @@ class LinearTask:
     @property
     def releases(self) -> tuple[int, ...]:
         """Return the numbers of the earlier releases that are used."""
-        return self.recall.releases if self.recall is not None else tuple(sorted(r.id for r in self.history))
+        known = self.recall.releases if self.recall is not None else ()
+        return tuple(sorted({*known, *(release.id for release in self.history)}))
 
     def draw(self, meter: Meter) -> bytes:
         return bodies.linear(self.made, self.measurement, meter.linear(self.made, self.measurement))
@@ -150,8 +151,13 @@ class LinearTask:
             return (y @ found.L.T).reshape(groups, width), covariances
         table, known = self.question.workspace.table, set(self.before.releases)
         own = [r for r in new if r.table == self.table and r.kind == "linear" and r.id not in known]
+        before = self.before
+        if isinstance(before, Slices) and before.is_divided:
+            releases = of_task(self, new)
+            before = replace(before, own=own_answers(question, releases)) if releases else before
+            own = [release for release in own if release not in releases]
         told = [read for release in own if (read := bodies.read(release, table)) is not None]
-        after = self.before.with_evidence([made_evidence(*read) for read in told])
+        after = before.with_evidence([made_evidence(*read) for read in told])
         return rounded(*after.estimates((groups, width)))
 
     # What the ways not taken would cost.
@@ -314,6 +320,15 @@ def _at_digits(values: Floats, digits: Floats) -> Floats:
     up, down = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
     found: Floats = np.rint(values * up / down) * down / up
     return found
+
+
+def own_answers(question: Question, releases: Sequence[Release]) -> tuple[Floats, Floats]:
+    """Return what releases of a question tell of it: (groups, F) and covariances (groups, F, F), nan for the rest."""
+    found, width = linear.known(question, list(map(bodies.measurement, releases))), len(question.units)
+    values = np.concatenate([bodies.values(release) for release in releases], axis=1) @ found.L.T
+    covariances = np.broadcast_to(found.covariances(width), (question.groups, width, width))
+    either = found.missing[:, None] | found.missing[None, :]
+    return np.where(found.missing, np.nan, values), np.where(either, np.nan, covariances)
 
 
 def of_task(task: Task, new: Sequence[Release] | None) -> tuple[Release, ...]:

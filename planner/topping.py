@@ -25,13 +25,18 @@ class TopUp:
     reached: Floats
 
 
-def topped_up(question: Question, fresh: Measurement, covariances: Floats, targets: Floats) -> TopUp | None:
+def topped_up(
+    question: Question, fresh: Measurement, covariances: Floats, targets: Floats, *, alike: bool = False
+) -> TopUp | None:
     """Return what to release of each group for every answer to have its target variance; None if that is nothing.
 
     `fresh` would tell enough if nothing was known; `covariances` (groups, F, F) are of what is known, nan for the rest.
     No group is told more than it lacks of that, so none is charged much more than `fresh` charges, and most are less.
+    With `alike`, all are told what the one lacks of which least is known.
     """
     scale = np.sqrt(targets)
+    if alike and question.groups > 1:
+        covariances = _worst(covariances)
     basis = _basis(question, scale)
     unit = np.ldexp(fresh.K.astype(float), -fresh.bits) / question.units * scale @ basis
     missing = np.isnan(np.einsum("gff->gf", covariances))
@@ -42,10 +47,18 @@ def topped_up(question: Question, fresh: Measurement, covariances: Floats, targe
     K, bits = _whole(rows @ basis.T * (question.units / scale))
     if not K.any():
         return None
-    made = _made(question, K)
     new = np.ldexp(K.astype(float), -bits) / question.units * scale @ basis
     reached = separate.variances(known + np.einsum("grm,grn->gmn", new, new), basis) * targets
-    return TopUp(made, Measurement(np.array(np.eye(K.shape[1], dtype=int), dtype=object), bits), reached)
+    if alike:
+        every = np.broadcast_to(reached, (question.groups, len(targets)))
+        return TopUp(question, Measurement(K[0].astype(object), bits), every)
+    return TopUp(_made(question, K), Measurement(np.array(np.eye(K.shape[1], dtype=int), dtype=object), bits), reached)
+
+
+def _worst(covariances: Floats) -> Floats:
+    """Return one covariance (1, F, F) that is at least that of every group: a matrix is at most F times its diagonal."""
+    most = np.einsum("gff->gf", covariances).max(axis=0)
+    return np.where(np.isnan(most), np.nan, np.diag(np.nan_to_num(most) * len(most)))[None]
 
 
 def _basis(question: Question, scale: Floats) -> Floats:

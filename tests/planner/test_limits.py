@@ -264,6 +264,28 @@ def test_a_total_over_more_points_than_a_chart_has_is_free_if_its_parts_are_know
     assert session.explain(total).path == "free"
 
 
+@pytest.mark.parametrize("sql", [
+    "SELECT count(*) FROM people WHERE code < 20 AND age < 8 AND (code + age) % 3 = 0",
+    "SELECT sex, avg(income), count(*) FROM people WHERE code < 20 AND age < 8 AND (code + age) % 3 = 0 GROUP BY sex",
+])  # fmt: skip
+def test_an_answer_that_depends_on_more_points_than_a_chart_has_is_topped_up(
+    session: Session, narrow: int, sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    switch_noise_off(monkeypatch)
+    halves(session, "SELECT code, age, sex, sum(income), count(*) FROM people WHERE code < 20 AND age < 8 GROUP BY 1, 2, 3")
+    session.execute("SET noisegate.error = 400")
+    first = session.explain(sql)
+    assert first.path == "join"
+    assert first.ways["top-up"] < first.ways["fresh"]
+    duckdb.execute(f"CREATE OR REPLACE VIEW people AS FROM '{tmp_path / 'people.parquet'}'")
+    expected = np.array(duckdb.execute(sql.replace("SELECT sex,", "SELECT")).fetchall(), float)
+    rows = np.array([row[-expected.shape[1] :] for row in session.execute(sql).rows], float)
+    assert np.allclose(np.sort(rows, axis=0), np.sort(expected, axis=0), 1e-5)
+    assert session.explain(sql).path == "free"
+    session.execute("SET noisegate.error = 300")
+    assert float(session.explain(sql).rho) < 0.6 * session.explain(sql).ways["fresh"]
+
+
 @pytest.mark.parametrize("family", [grouped, averages_by_code, squares])
 def test_what_is_cut_is_exact_without_noise_and_then_known(
     session: Session, few: int, family: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
