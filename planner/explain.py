@@ -314,7 +314,9 @@ def _cut_note(part: Part) -> Iterator[str]:
             yield line("cut", f"into {count} of its cells, since one problem would be too large{_across(task.recall)}")
         elif isinstance(task, LinearTask) and isinstance(task.recall, Recall) and task.recall.pieces > 1:
             pieces = task.question.groups if task.question.groups > 1 else task.recall.pieces
-            yield line("cut", f"into {number(pieces, 'piece')}, since more than {MAX_ASKED} answers are too many for one")
+            yield line(
+                "cut", f"into {number(pieces, 'piece')}, since more than {MAX_ASKED} answers are too many for one"
+            )
 
 
 def _across(slices: Slices) -> str:

@@ -276,9 +276,7 @@ class Planner:
             return self._filled(direct, known.recall, targets, rows_per_unit)
         return self._joined(direct, known.recall, targets, rows_per_unit)
 
-    def _filled(
-        self, direct: LinearTask, recall: Recall | Slices, targets: Floats, rows_per_unit: int
-    ) -> LinearTask:
+    def _filled(self, direct: LinearTask, recall: Recall | Slices, targets: Floats, rows_per_unit: int) -> LinearTask:
         """Return the task that tells each group what it lacks, and nothing that groups could share."""
         question, fresh = direct.question, direct.fresh
         assert fresh is not None

@@ -181,7 +181,7 @@ def _is_crossed(question: Question, atoms: Ints) -> bool:
 
 
 def _box(axes: Sequence[Axis], sides: Sequence[Ints]) -> Box:
-    """Return the cells of each column that lie in these atoms; a column that has all of its cells inside is left out."""
+    """Return the cells of each column that lie in these atoms; columns that are whole are left out."""
     inside = {axis.column: np.isin(axis.atoms, side) for axis, side in zip(axes, sides, strict=True)}
     return {column: mask for column, mask in inside.items() if not mask.all()}
 

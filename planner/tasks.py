@@ -46,7 +46,9 @@ class LinearTask:
     counts: tuple[int, ...]  # groups of each of the sets
     history: tuple[Release, ...]
     before: Recall | Slices | None  # what earlier releases tell
-    recall: Recall | Slices | None  # the same with what the statement releases before this task, whose outcome is not known
+    recall: (
+        Recall | Slices | None
+    )  # the same with what the statement releases before this task, whose outcome is not known
     made: Question
     measurement: Measurement
     cost: Cost | None

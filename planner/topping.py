@@ -12,13 +12,16 @@ from planner.linear import MAX_BITS, PRECISION_BITS, Measurement, Question, exac
 from planner.workload import Floats
 from planner.workspace import Ints
 
+FAINT = 1e-6
+"""Coefficients that are so much smaller than in other groups need not be precise."""
+
 SPARE = 1e-6
 """By how much more than is wanted is released, for rounding."""
 
 
 @dataclass(frozen=True, eq=False)
 class TopUp:
-    """What is to be released: a question of its own, its measurement, and the variances (groups, F) that it leads to."""
+    """What is to be released: a question of its own, its measurement, and the variances (groups, F) that follow."""
 
     made: Question
     measurement: Measurement
@@ -56,7 +59,7 @@ def topped_up(
 
 
 def _worst(covariances: Floats) -> Floats:
-    """Return one covariance (1, F, F) that is at least that of every group: a matrix is at most F times its diagonal."""
+    """Return a covariance (1, F, F) that is at least that of any group: a matrix is at most F times its diagonal."""
     most = np.einsum("gff->gf", covariances).max(axis=0)
     return np.where(np.isnan(most), np.nan, np.diag(np.nan_to_num(most) * len(most)))[None]
 
@@ -76,9 +79,10 @@ def _known(covariances: Floats, missing: np.ndarray[tuple[int, ...], np.dtype[np
 
 
 def _whole(rows: Floats) -> tuple[Ints, int]:
-    """Return rows (groups, r, F) in whole numbers, away from zero, and the bits of their grid; without rows of zeros."""
+    """Return rows (groups, r, F) in whole numbers, away from zero, and the bits of their grid; no row is all zeros."""
     rows = rows[:, np.abs(rows).max(axis=(0, 2), initial=0.0) > 0]
-    largest = np.abs(rows).max(axis=(1, 2), initial=0.0)
+    largest = np.abs(rows).max(axis=1, initial=0.0)
+    largest = np.where(largest > FAINT * largest.max(axis=0, initial=0.0), largest, 0.0)
     if not largest.any():
         return np.zeros((len(rows), 0, rows.shape[2]), dtype=np.int64), 0
     bits = min(max(math.ceil(PRECISION_BITS - math.log2(float(largest[largest > 0].min()))), 0), MAX_BITS)

@@ -257,7 +257,9 @@ def test_more_points_than_a_chart_has_use_what_is_known(session: Session, narrow
     assert any("slices" in line for line in beyond.lines)
 
 
-def test_a_total_over_more_points_than_a_chart_has_is_free_if_its_parts_are_known(session: Session, narrow: int) -> None:
+def test_a_total_over_more_points_than_a_chart_has_is_free_if_its_parts_are_known(
+    session: Session, narrow: int
+) -> None:
     session.execute(squares(4 * narrow))
     session.execute("SET noisegate.error = 1000")
     total = "SELECT count(*) FROM people WHERE code < 60 AND age < 8 AND (code + age) % 3 = 0"
@@ -272,7 +274,9 @@ def test_an_answer_that_depends_on_more_points_than_a_chart_has_is_topped_up(
     session: Session, narrow: int, sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     switch_noise_off(monkeypatch)
-    halves(session, "SELECT code, age, sex, sum(income), count(*) FROM people WHERE code < 20 AND age < 8 GROUP BY 1, 2, 3")
+    halves(
+        session, "SELECT code, age, sex, sum(income), count(*) FROM people WHERE code < 20 AND age < 8 GROUP BY 1, 2, 3"
+    )
     session.execute("SET noisegate.error = 400")
     first = session.explain(sql)
     assert first.path == "join"
