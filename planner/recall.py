@@ -313,7 +313,7 @@ class History:
 
     def survey(self, question: Question, *, version: int, as_of: int | None = None) -> Slices | None:
         """Return what is known about a question slice by slice; None if it can't be cut so."""
-        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_ENTRIES:
+        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_ENTRIES // 4:
             return None
         found = self.found(version)
         if as_of is not None:
@@ -323,7 +323,7 @@ class History:
         if slices is None or not slices.is_divided or not own:
             return slices
         # Of those groups that are not divided its own releases would be told twice.
-        return surveyed(question, _summed(found, without=own)) or replace(slices, slices=(), releases=())
+        return surveyed(question, _summed(found, without=own))
 
     def _recalled(self, where: tuple[object, ...], told: object) -> Recall | None:
         """Return what was known on a chart the last time, if nothing else is told by now."""

@@ -126,9 +126,11 @@ def surveyed(question: Question, releases: Sequence[tuple[Iterable[int], Evidenc
     boxes = cut(question) if releases else None
     if boxes is None:
         return None
+    insides = [[within(found, box) for _, found in releases] for box in boxes]
+    if not any(one is not None for inside in insides for one in inside):
+        return None
     asked, slices, groups = _asked(question), list[Slice](), np.zeros(len(releases), dtype=np.int64)
-    for box in boxes:
-        inside = [within(found, box) for _, found in releases]
+    for box, inside in zip(boxes, insides, strict=True):
         found = _slice(asked, box, [one for one in inside if one is not None])
         if found is not None:
             slices.append(found)
