@@ -238,7 +238,7 @@ def within(found: Evidence, box: Box, *, parts: bool = False) -> Evidence | None
     members, group = np.unique(found.group[kept], return_inverse=True)
     small = Workspace(workspace.table, tuple(axes))
     cell = np.ravel_multi_index([each[kept] for each in atoms], small.shape) if atoms else found.cell[kept]
-    y = np.broadcast_to(members[:, None], (len(members), 1)) if parts else found.y[members]
+    y = members[:, None].astype(float) if parts else found.y[members]
     return replace(
         found, workspace=small, cell=cell, group=group.ravel().astype(np.int64), groups=len(members),
         pattern=found.pattern[kept], weight=found.weight[members], y=y, form="",

@@ -45,7 +45,7 @@ def topped_up(
     missing = np.isnan(np.einsum("gff->gf", covariances))
     known = _known(np.nan_to_num(covariances) / np.outer(scale, scale), missing, basis)
     before = separate.variances(known, basis)
-    is_open = (before > 1 + 1e-9).any(axis=1)
+    is_open = before.max(axis=1, initial=0.0) > 1 + 1e-9
     rows = separate.beyond(unit.T @ unit * (1 + SPARE), known) * is_open[:, None, None]
     K, bits = _whole(rows @ basis.T * (question.units / scale))
     if not K.any():
@@ -92,7 +92,7 @@ def _whole(rows: Floats) -> tuple[Ints, int]:
 
 def _made(question: Question, K: Ints) -> Question:
     """Return the question whose functionals are K_g E in every group g that has any; others are left out."""
-    used = K.any(axis=(1, 2))
+    used = np.abs(K).max(axis=(1, 2), initial=0) > 0
     flat, kind = np.unique(K[used].reshape(int(used.sum()), -1), axis=0, return_inverse=True)
     F, S, Q = question.E.shape
     products = exact_product(flat.reshape(-1, F).astype(object), question.E.reshape(F, S * Q))
