@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from planner.errors import SourceFailed
+from planner.basics.errors import SourceFailed
 from planner.gate import Gate
-from planner.sources import open_source
+from planner.sources.source import open_source
 from planner.sources.spark import session
 from tests.planner import engines
 from tests.planner.engines import grid, table
 from tests.planner.gates import policy, switch_noise_off
-from tests.planner.test_conformance import UNITS, VARIANTS, vector, workspace
+from tests.planner.sources.test_conformance import UNITS, VARIANTS, vector, workspace
 
 MASTER = "local[1]"
 NAME = "lake.clinic.ghent.people"
