@@ -25,7 +25,7 @@ import psycopg
 
 from benchmarks.served import ROOT, Served
 from benchmarks.soak import ADULT, DASHBOARD
-from planner.passwords import scram_verifier
+from planner.policy.passwords import scram_verifier
 
 PASSWORD = "correct horse battery staple"
 ASKED = 3 * len(DASHBOARD)

@@ -23,12 +23,12 @@ import numpy as np
 
 from benchmarks.ladder import group_by
 from benchmarks.papers.fitness_for_use import marginals, prefix, ranges
-from mechanisms.even import even_join
-from mechanisms.fitness import Strategy, fit
-from mechanisms.join import join_residual
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix
-from mechanisms.softmax import soft_max_fit
+from benchmarks.papers.softmax import soft_max_fit
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.even import even_join
+from mechanisms.least.fitness import Strategy, fit
+from mechanisms.least.residual import join_residual
 
 
 def timed(work: Callable[[], Strategy]) -> tuple[Strategy, float]:

@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ledger import CAP, draft
-from planner.accounts import Caps, Draft, Release
-from planner.bodies import decode, encode
 from planner.gate import Gate
-from planner.ledger import Ledger
-from planner.stores import Remote
+from planner.ledger.accounts import Caps, Draft, Release
+from planner.ledger.ledger import Ledger
+from planner.policy.ledger import Remote
+from planner.questions.body import decode, encode
 from tests.planner.ledger_worker import remote
 from tests.proxy.postgres import running
 

@@ -28,11 +28,11 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from mechanisms.common import common, residual
-from mechanisms.fitness import fit
-from mechanisms.join import Prior, join_residual, join_to_targets, likely_queries, prices, prior
-from mechanisms.known import Known, nothing_known
-from mechanisms.linear import Matrix, Mechanism
+from mechanisms.gaussian.common import common, residual
+from mechanisms.gaussian.known import Known, nothing_known
+from mechanisms.gaussian.linear import Matrix, Mechanism
+from mechanisms.least.fitness import fit
+from mechanisms.least.residual import Prior, join_residual, join_to_targets, likely_queries, prices, prior
 
 Query = tuple[Matrix, Matrix]
 """Rows and their largest variances."""

@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.accounts import Caps, Draft
-from planner.costs import Cost, to_bytes
-from planner.ledger import Ledger
+from planner.cells.costs import Cost, to_bytes
+from planner.ledger.accounts import Caps, Draft
+from planner.ledger.ledger import Ledger
 
 HISTORY = 1000
 BATCHES, BATCH = 20, 20

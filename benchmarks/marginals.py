@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from mechanisms.marginals import Plan, plan_targets, plan_total, up_to
+from mechanisms.least.subsets import Plan, plan_targets, plan_total, up_to
 
 ATTRIBUTES = (20, 50, 100)
 

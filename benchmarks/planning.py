@@ -22,8 +22,8 @@ import numpy as np
 from scipy.linalg import cholesky
 
 from benchmarks.ladder import Query, group_by
-from mechanisms.join import join_to_targets, likely_queries, prices, prior
-from mechanisms.known import nothing_known
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.least.residual import join_to_targets, likely_queries, prices, prior
 
 DOMAINS = {64: (4, 16), 256: (16, 16), 1024: (4, 16, 16), 4096: (16, 16, 16)}
 HISTORY = {64: 1000, 256: 1000, 1024: 1000, 4096: 100}

@@ -29,10 +29,10 @@ from pathlib import Path
 import duckdb
 import numpy as np
 
-from planner import enlisted, meeting, rounds
-from planner.costs import rho_of
+from planner.calls.rounds import axes, roster, rounds
+from planner.calls.rounds.rounds import Terms
+from planner.cells.costs import rho_of
 from planner.gate import Gate
-from planner.rounds import Terms
 
 COLUMNS = {"region": 6, "sex": 2, "status": 4}
 ATTRIBUTES = 12
@@ -161,19 +161,19 @@ def enlisted_in(gate: Gate, queries: Sequence[Asked]) -> list[rounds.Asked]:
     session = gate.session(next(iter(gate.policy.analysts)))
     for sql, error in queries:
         session.execute(f"SELECT noisegate.enlist('round', $${sql}$$, error => {error})")
-    return [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, "round")]
+    return [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "round")]
 
 
 def cut(policy: Path, queries: Sequence[Asked], before: Sequence[Asked]) -> float:
     """Return what the round would cost if it were not planned as one problem."""
-    whole, meeting.MAX_WORK = meeting.MAX_WORK, 0
+    whole, axes.MAX_WORK = axes.MAX_WORK, 0
     try:
         with closing(Gate.open(policy)) as gate:
             one_by_one(gate, before)
             asked = enlisted_in(gate, queries)
             return float(rounds.settle(gate, "round", asked, Terms(), releaser=asked[0].entry.analyst).together.rho)
     finally:
-        meeting.MAX_WORK = whole
+        axes.MAX_WORK = whole
 
 
 def released(

@@ -16,7 +16,7 @@ import opendp.prelude as dp
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from mechanisms import sampling  # found by the line above, also where nothing is installed
+from mechanisms.noise import sampling
 
 BITS = 20
 TURNS = 5

@@ -22,10 +22,10 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from planner.domain import Domain
-from planner.policy import Column, Table
-from planner.sources import open_source
-from planner.workspace import Axis, Feature
+from planner.cells.workspace import Axis, Feature
+from planner.policy.domain import Domain
+from planner.policy.file import Column, Table
+from planner.sources.source import open_source
 from tests.planner.engines import owner, url
 from tests.proxy.postgres import running
 

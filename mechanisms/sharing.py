@@ -31,9 +31,9 @@ from functools import partial
 import numpy as np
 from scipy.optimize import minimize
 
-from mechanisms.fitness import least_total, undominated
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import least_total, undominated
 
 Select = Callable[[Matrix], Matrix]
 

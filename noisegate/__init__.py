@@ -101,6 +101,6 @@ __all__ = [
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; this is what the console script calls."""
-    from proxy.cli import main as run  # here, so that `import noisegate` does not load the command line
+    from proxy.cli.main import main as run
 
     return run(argv)

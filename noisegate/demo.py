@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 import noisegate
-from planner.explain import Explanation, percent
+from planner.plans.explain import Explanation, percent
 from proxy.errors import printable
-from proxy.render import cost_text, measured_text, rank_errors
+from proxy.show.render import cost_text, measured_text, rank_errors
 
 DATA = Path(__file__).parent / "data"
 PEOPLE = 32_561  # published with the data set; the gate itself never tells

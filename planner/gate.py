@@ -19,11 +19,9 @@ from typing import Any
 
 from sqlglot import exp
 
-from planner import answer, choose, explain, functions, rounds, statement, system, verify
-from planner.accounts import Caps, Charge, Draft, Release, total
-from planner.compile import compile_query
-from planner.costs import rho_of, to_units_down
-from planner.errors import (
+from planner import system
+from planner.basics.cache import Kept, array_bytes
+from planner.basics.errors import (
     BadValue,
     EvaluationFailed,
     Forbidden,
@@ -34,20 +32,29 @@ from planner.errors import (
     TooLarge,
     UnknownAnalyst,
 )
-from planner.explain import Explanation
-from planner.forgiving import forgiving
-from planner.kept import Kept, array_bytes
-from planner.ledger import Ledger
-from planner.measure import Meter
-from planner.measured import Catalog, Compiled
-from planner.plan import Plan, Planner, Prepared, prepare
-from planner.policy import Policy, Table, budget_cap, load, refusal
-from planner.recall import KEPT_BYTES, History
-from planner.result import Interval, OutputColumn, Result, single_column
-from planner.sandbox import Sandbox, Workbench
-from planner.settings import Settings
-from planner.statement import Parameters
-from planner.stores import Connection
+from planner.calls import call as functions
+from planner.calls.choose import choose
+from planner.calls.rounds import rounds
+from planner.calls.verify import verify
+from planner.cells.costs import rho_of, to_units_down
+from planner.duck.relations import SCHEMA
+from planner.duck.sandbox import Sandbox, Workbench
+from planner.history.recall import KEPT_BYTES, History
+from planner.ledger.accounts import Caps, Charge, Draft, Release, total
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import Connection
+from planner.plans import answer, explain
+from planner.plans.explain import Explanation
+from planner.plans.plan import Plan, Planner, Prepared, prepare
+from planner.plans.result import Interval, OutputColumn, Result, single_column
+from planner.plans.settings import Settings
+from planner.policy.file import Policy, Table, budget_cap, load, refusal
+from planner.sources.measure import Meter
+from planner.sql import statement
+from planner.sql.compile import compile_query
+from planner.sql.null_on_error import forgiving
+from planner.sql.query import Catalog, Compiled
+from planner.sql.statement import Parameters
 
 Step = Callable[[str], None]
 
@@ -334,7 +341,7 @@ class Session:
         """Return the post-processing, after making the system tables that it reads, and what a call told."""
         post = ready.compiled.post.copy()
         for table in list(post.find_all(exp.Table)):
-            if table.db == system.SCHEMA:
+            if table.db == SCHEMA:
                 name = f"__system_{table.name}"
                 if ready.call is not None and table.name == functions.RESULT:
                     ready.call.make(name, told, ready.bench)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from mechanisms.accounting import gaussian_epsilon, rho_to_epsilon
-from planner.accounts import SHARE, shown_payers
-from planner.costs import rho_of
-from planner.sandbox import Workbench
-from planner.sources.duckdb import quoted
+from mechanisms.noise.accounting import gaussian_epsilon, rho_to_epsilon
+from planner.cells.costs import rho_of
+from planner.duck.relations import SCHEMA, Row, create
+from planner.duck.sandbox import Workbench
+from planner.ledger.accounts import SHARE, shown_payers
 
 if TYPE_CHECKING:
     from planner.gate import Gate
-
-SCHEMA = "noisegate"
-
-Row = tuple[Any, ...]
 
 TYPES: dict[str, dict[str, str]] = {
     "noisegate.budget": {
@@ -85,22 +79,6 @@ TYPES: dict[str, dict[str, str]] = {
 def make(table: str, name: str, gate: Gate, bench: Workbench) -> None:
     """Create the system table `table` in the workbench under the given name."""
     create(name, list(MAKERS[table](gate)), TYPES[f"{SCHEMA}.{table}"], bench)
-
-
-def create(name: str, rows: Sequence[Row], types: Mapping[str, str], bench: Workbench) -> None:
-    """Create a relation in the workbench from rows of values."""
-    arrays = {column: _array([row[i] for row in rows], kind) for i, (column, kind) in enumerate(types.items())}
-    bench.register(f"{name}_arrays", arrays)
-    casts = ", ".join(f"CAST({quoted(column)} AS {kind}) AS {quoted(column)}" for column, kind in types.items())
-    bench.run(f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT {casts} FROM {name}_arrays")
-
-
-def _array(values: list[Any], kind: str) -> np.ndarray[Any, Any]:
-    plain: dict[str, type] = {"DOUBLE": float, "BIGINT": int, "BOOLEAN": bool}
-    if kind in plain:
-        missing = [value is None for value in values]
-        return np.ma.array([plain[kind](value or 0) for value in values], mask=missing, dtype=plain[kind])
-    return np.array([value if value is None else str(value) for value in values], dtype=object)  # to be cast
 
 
 def populations(gate: Gate) -> list[str]:
@@ -169,7 +147,7 @@ def _domains(gate: Gate) -> Iterator[Row]:
 
 
 def _rounds(gate: Gate) -> Iterator[Row]:
-    from planner import rounds  # here, since rounds are planned by what makes these tables
+    from planner.calls.rounds import rounds
 
     yield from rounds.table_rows(gate)
 

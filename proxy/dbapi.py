@@ -20,13 +20,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from planner import choose, rounds, verify
-from planner.cases import AUTO
-from planner.explain import Explanation
-from planner.functions import written
+from planner.calls.call import written
+from planner.calls.choose import choose
+from planner.calls.rounds import rounds
+from planner.calls.verify import verify
+from planner.calls.verify.decisions import AUTO
 from planner.gate import Gate, Session
-from planner.result import Interval, OutputColumn, Result
-from planner.statement import Parameters
+from planner.plans.explain import Explanation
+from planner.plans.result import Interval, OutputColumn, Result
+from planner.sql.statement import Parameters
 from proxy import errors
 from proxy.errors import InterfaceError, ProgrammingError, translated
 

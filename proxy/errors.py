@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from planner.errors import Refusal, Span
+from planner.basics.errors import Refusal, Span
 
 
 class Warning(Exception):  # noqa: A001 - PEP 249 names it so

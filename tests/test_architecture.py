@@ -31,9 +31,9 @@ RANDOMNESS = (
     "secrets",
 )
 MAY_DRAW = {
-    "mechanisms/sampling.py": set(RANDOMNESS),
-    "planner/passwords.py": {"os.urandom"},  # salts, not noise
-    "proxy/auth.py": {"os.urandom"},  # nonces and cancel keys
+    "mechanisms/noise/sampling.py": set(RANDOMNESS),
+    "planner/policy/passwords.py": {"os.urandom"},  # salts, not noise
+    "proxy/server/auth.py": {"os.urandom"},  # nonces and cancel keys
 }
 
 
@@ -123,17 +123,19 @@ def test_private_names_stay_in_their_package(path: Path) -> None:
 
 
 def test_a_planted_private_import_is_seen() -> None:
-    source = "from planner.ledger import _connect\nfrom planner import __product__\nfrom proxy.cli import _parse"
-    assert private_imports_in(source, "proxy") == ["planner.ledger._connect"]
+    source = (
+        "from planner.ledger.ledger import _connect\nfrom planner import __product__\nfrom proxy.cli.main import _parse"
+    )
+    assert private_imports_in(source, "proxy") == ["planner.ledger.ledger._connect"]
 
 
 READINGS = {"linear", "helmert", "distinct", "units", "quantiles", "decisions"}
 """What a Meter tells of protected rows, with noise."""
 
 MAY_OPEN = {
-    "planner/measure.py",
-    "planner/check.py",  # opens sources, and closes them
-    "planner/proposal.py",  # asks for the names and types of columns
+    "planner/sources/measure.py",
+    "planner/curator/check.py",  # opens sources, and closes them
+    "planner/curator/proposal.py",  # asks for the names and types of columns
 }
 
 
@@ -166,7 +168,7 @@ def test_only_the_meter_reads_rows_and_only_releases_take_readings(path: Path) -
     found = outside_reads_in(path.read_text(encoding="utf-8"))
     if name_of(path) in MAY_OPEN:
         found = [name for name in found if not name.endswith("open_source")]
-    assert name_of(path) == "planner/measure.py" or found == []
+    assert name_of(path) == "planner/sources/measure.py" or found == []
 
 
 def test_a_release_is_drawn_in_one_place_which_commits_it() -> None:
@@ -287,7 +289,7 @@ def test_the_import_contracts_are_kept() -> None:
         ("planner", "socket"),
         ("proxy.wire", "asyncio"),
         ("proxy.wire", "proxy.errors"),
-        ("proxy.session", "socket"),
+        ("proxy.conversation.session", "socket"),
     ],
 )
 def test_a_planted_import_breaks_a_contract(tmp_path: Path, module: str, planted: str) -> None:

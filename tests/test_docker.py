@@ -18,8 +18,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from planner.policy import load
-from planner.stores import Remote
+from planner.policy.file import load
+from planner.policy.ledger import Remote
 from tests.proxy.postgres import Postgres, running
 
 ROOT = Path(__file__).parents[1]

@@ -33,10 +33,16 @@ from typing import Any
 import pytest
 
 import noisegate
-from planner import declared, errors, listening, policy, round_file, settings, system
+from planner import system
+from planner.basics import errors
+from planner.curator import round_file
 from planner.gate import Gate
-from proxy import render
+from planner.plans import settings
+from planner.policy import columns as declared
+from planner.policy import file as policy
+from planner.policy import server as listening
 from proxy.errors import BY_CLASS, DatabaseError
+from proxy.show import render
 from tests.conftest import copy_adult
 
 ROOT = Path(__file__).parents[1]
@@ -365,7 +371,7 @@ def _lines(*rows: str) -> str:
 
 
 def error_table() -> str:
-    """Return the table of all refusals, from planner.errors and proxy.errors."""
+    """Return the table of all refusals, from planner.basics.errors and proxy.errors."""
     rows = []
     for kind in vars(errors).values():
         if isinstance(kind, type) and issubclass(kind, errors.Refusal) and kind is not errors.Refusal:

@@ -28,10 +28,10 @@ from numpy.typing import NDArray
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from mechanisms.common import Stage, common, sequence
-from mechanisms.known import after, nothing_known
-from mechanisms.linear import Matrix, Mechanism, independent, profile, rho, whitened
-from mechanisms.signals import Answers, ratios
+from mechanisms.gaussian.common import Stage, common, sequence
+from mechanisms.gaussian.known import after, nothing_known
+from mechanisms.gaussian.linear import Matrix, Mechanism, independent, profile, rho, whitened
+from mechanisms.gaussian.signals import Answers, ratios
 
 Labels = NDArray[np.int64]
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from benchmarks.papers import svg
 from benchmarks.papers.dp_pqd_published import BETA, PUBLISHED, Decisions
-from mechanisms import claims, deciders
-from mechanisms.claims import Claim, Histogram
+from mechanisms.deciders import claims, deciders
+from mechanisms.deciders.claims import Claim, Histogram
 
 HERE = Path(__file__).resolve().parent
 TABLE = HERE.parents[1] / "noisegate" / "data" / "adult.parquet"

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms import claims
-from mechanisms.claims import Claim, Histogram
+from mechanisms.deciders import claims
+from mechanisms.deciders.claims import Claim, Histogram
 
 BETA = 0.05
 

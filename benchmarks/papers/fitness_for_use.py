@@ -42,10 +42,10 @@ from scipy.linalg import cho_factor, cho_solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from mechanisms.fitness import Strategy, fit, least_total
-from mechanisms.linear import Matrix
-from mechanisms.marginals import plan_targets, up_to
-from mechanisms.softmax import soft_max_fit
+from benchmarks.papers.softmax import soft_max_fit
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import Strategy, fit, least_total
+from mechanisms.least.subsets import plan_targets, up_to
 
 NAMES = ("IP", "HM", "CA", "wCA-I", "wCA-II")
 PUBLISHED_2 = {2: 1.33, 4: 1.76, 8: 2.28, 16: 2.91, 64: 4.46}

@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from benchmarks.papers import svg
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.linear import Matrix
 from mechanisms.sharing import NOISES, Analyst, Select, p_identity, select_strategy, share
 
 CELLS, BITS = 64, 8

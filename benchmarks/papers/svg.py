@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.linear import Matrix
 
 MARGIN = 12
 WIDTH, HEIGHT = 230, 150

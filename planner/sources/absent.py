@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from planner.errors import SourceFailed
-from planner.policy import Table
+from planner.basics.errors import SourceFailed
+from planner.policy.file import Table
 
 
 class AbsentSource:

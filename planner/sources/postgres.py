@@ -16,12 +16,12 @@ import numpy as np
 import psycopg
 from psycopg import conninfo, errors
 
-from planner.domain import Domain
-from planner.errors import SourceFailed, WrongColumns
-from planner.location import table_name
-from planner.policy import Table
-from planner.sources.grouping import Fetched, SqlSource, meaning
-from planner.workspace import Ints
+from planner.basics.errors import SourceFailed, WrongColumns
+from planner.cells.workspace import Ints
+from planner.counting.sql import Fetched, SqlSource, meaning
+from planner.policy.domain import Domain
+from planner.policy.file import Table
+from planner.policy.location import table_name
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

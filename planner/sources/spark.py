@@ -22,12 +22,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-from planner.domain import Domain
-from planner.errors import SourceFailed
-from planner.location import table_name
-from planner.policy import Table
-from planner.sources.grouping import ROW_BITS, Fetched, SqlSource, meaning
-from planner.workspace import Ints
+from planner.basics.errors import SourceFailed
+from planner.cells.workspace import Ints
+from planner.counting.sql import ROW_BITS, Fetched, SqlSource, meaning
+from planner.policy.domain import Domain
+from planner.policy.file import Table
+from planner.policy.location import table_name
 
 KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "int", "bigint"), "integer"),

@@ -8,19 +8,19 @@ from collections.abc import Callable, Hashable, Sequence
 import duckdb
 from sqlglot import exp
 
-from planner.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
+from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
+from planner.basics.stopping import running, sleep
+from planner.basics.watchdog import WATCHDOG
 from planner.gate import Gate
-from planner.result import Columns
-from planner.stopping import running, sleep
-from planner.watchdog import WATCHDOG
+from planner.plans.result import Columns
 from proxy.catalog import kinds
-from proxy.catalog.constants import Constants
 from proxy.catalog.errors import refusal_of
 from proxy.catalog.parse import definition, is_function, parse, schema_of
 from proxy.catalog.prepare import Prepared, prepare
-from proxy.catalog.rewrite import DATABASE, USER
-from proxy.catalog.store import store_of
-from proxy.types import Description, Table
+from proxy.catalog.relations.store import store_of
+from proxy.catalog.rewriting.constants import Constants
+from proxy.catalog.rewriting.rewrite import DATABASE, USER
+from proxy.catalog.types import Description, Table
 from proxy.wire.spans import Interval, Named
 
 TIME_LIMIT = 60.0

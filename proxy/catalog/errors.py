@@ -6,7 +6,15 @@ import re
 
 import duckdb
 
-from planner.errors import EvaluationFailed, NotGrouped, Refusal, TooLarge, UnknownColumn, UnknownFunction, Unsupported
+from planner.basics.errors import (
+    EvaluationFailed,
+    NotGrouped,
+    Refusal,
+    TooLarge,
+    UnknownColumn,
+    UnknownFunction,
+    Unsupported,
+)
 
 LONGEST_TEXT = 1_000_000
 """Characters that one function may make."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from planner.numerals import whole
+from planner.basics.numerals import whole
 from proxy.wire import oids
 
 DUCKDB = {

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from planner.numerals import whole
+from planner.basics.numerals import whole
 
 CATALOG_NAMESPACE, PUBLIC_NAMESPACE = 11, 2200
 VISIBLE = (CATALOG_NAMESPACE, PUBLIC_NAMESPACE)

@@ -11,8 +11,8 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
-from planner.errors import Refusal
-from planner.statement import WRITES, parsed, tokens_of
+from planner.basics.errors import Refusal
+from planner.sql.statement import WRITES, parsed, tokens_of
 
 CATALOG, INFORMATION = "pg_catalog", "information_schema"
 

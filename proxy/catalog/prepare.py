@@ -12,19 +12,19 @@ from functools import partial
 import duckdb
 from sqlglot import exp
 
-from planner.errors import SyntaxRefusal
+from planner.basics.errors import SyntaxRefusal
+from planner.basics.numerals import whole
+from planner.basics.stopping import running
 from planner.gate import Gate
-from planner.numerals import whole
-from planner.stopping import running
 from proxy.catalog import kinds
-from proxy.catalog.constants import Constants, constants
 from proxy.catalog.errors import refusal_of
-from proxy.catalog.infer import Inference
 from proxy.catalog.names import NAMES_OF, Directory
 from proxy.catalog.parse import parse
-from proxy.catalog.rewrite import SETTING, Rewriter, Rewritten
-from proxy.catalog.store import Store
-from proxy.types import Column, Description
+from proxy.catalog.relations.store import Store
+from proxy.catalog.rewriting.constants import Constants, constants
+from proxy.catalog.rewriting.infer import Inference
+from proxy.catalog.rewriting.rewrite import SETTING, Rewriter, Rewritten
+from proxy.catalog.types import Column, Description
 from proxy.wire import oids, values
 from proxy.wire.spans import Named
 
@@ -51,7 +51,7 @@ class Prepared:
     constants: Constants | None = None
 
     def shaped(self, rows: Sequence[Row], directory: Directory) -> list[Row]:
-        """Return the rows with the values that proxy/types.py names for each type."""
+        """Return the rows with the values that proxy/catalog/types.py names for each type."""
         shapes = [_shape(kind, directory) for kind in self.kinds]
         if not any(shapes):
             return list(rows)

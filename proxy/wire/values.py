@@ -1,6 +1,6 @@
 """Values of PostgreSQL's types as bytes, in the text and the binary format, both ways.
 
-An encoder takes the Python value that proxy/types.py names for the type; a decoder returns it, and raises
+An encoder takes the Python value that proxy/catalog/types.py names for the type; a decoder returns it, and raises
 ValueError when the bytes are not a value of the type. NULL never reaches either.
 """
 

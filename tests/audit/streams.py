@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from planner import recall
-from planner.errors import Refusal
+from planner.basics.errors import Refusal
+from planner.calls.rounds.payment import MECHANISMS
 from planner.gate import Gate, Session
-from planner.paying import MECHANISMS
+from planner.history import recall
 from tests.audit.books import Record, Table, tables
 from tests.planner.gates import write
 

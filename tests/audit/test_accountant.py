@@ -23,7 +23,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import costs, gate, linear, measure
+from planner import gate
+from planner.cells import costs
+from planner.questions import linear
+from planner.sources import measure
 from tests.audit import accountant, books, streams, witness
 from tests.audit.books import UNIT, Entry
 from tests.audit.streams import World

@@ -26,8 +26,9 @@ import psycopg
 import pytest
 
 import noisegate
-from mechanisms import sampling
-from planner import costs, gate
+from mechanisms.noise import sampling
+from planner import gate
+from planner.cells import costs
 from planner.gate import Gate
 from tests.audit.blackbox import Trials, found_rho, power
 from tests.planner.gates import write

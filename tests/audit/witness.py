@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mechanisms import deciders, sampling
-from planner.measure import Meter
+from mechanisms.deciders import deciders
+from mechanisms.noise import sampling
+from planner.sources.measure import Meter
 
 READINGS = ("linear", "helmert", "distinct", "units", "quantiles", "decisions")
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms.known import Known, nothing_known
-from mechanisms.linear import Matrix, Mechanism
+from mechanisms.gaussian.known import Known, nothing_known
+from mechanisms.gaussian.linear import Matrix, Mechanism
 
 
 def row_matrices(d: int, *, least: int = 1, most: int = 5) -> st.SearchStrategy[Matrix]:

@@ -8,7 +8,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.accounting import (
+from mechanisms.noise.accounting import (
     epsilon_to_rho,
     exponential_rho,
     gaussian_epsilon,

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from mechanisms import laplace, truncation
-from mechanisms.deciders import Buckets, Claim, Decider, Histogram, Query, Ranks, Totals, candidates
+from mechanisms.deciders import truncation
+from mechanisms.deciders.deciders import Buckets, Claim, Decider, Histogram, Query, Ranks, Totals, candidates
+from mechanisms.noise import laplace
 from tests.mechanisms.audit import chance_to_see, epsilon_from_below, interval
 
 ALPHA = 1e-8

@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from mechanisms.common import (
-    common,
-    common_many,
-    least_upper_bound,
-    recreate,
-    recreation,
-    residual,
-    sequence,
-)
-from mechanisms.linear import (
+from mechanisms.gaussian.common import common, common_many, least_upper_bound, recreate, recreation, residual, sequence
+from mechanisms.gaussian.linear import (
     Matrix,
     Mechanism,
     answerable,

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, lognorm
 
-from mechanisms import laplace
-from mechanisms.deciders import (
+from mechanisms.deciders.deciders import (
     Buckets,
     Claim,
     Decider,
@@ -33,6 +32,7 @@ from mechanisms.deciders import (
     ranks_of,
     recommend,
 )
+from mechanisms.noise import laplace
 
 TAIL = 5e-9
 QUARTER = Fraction(1, 4)

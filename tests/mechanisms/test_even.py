@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.even import even_join
-from mechanisms.fitness import fit
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.even import even_join
+from mechanisms.least.fitness import fit
 
 
 def ranges(count: int, cells: int, rng: np.random.Generator) -> Matrix:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms.fitness import Strategy, fit, least_total, nuclear_bound, undominated
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import Strategy, fit, least_total, nuclear_bound, undominated
 
 
 def prefix(size: int) -> Matrix:

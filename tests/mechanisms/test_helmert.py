@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from mechanisms import helmert, marginals
-from mechanisms.fitness import fit
-from mechanisms.helmert import Rows
-from mechanisms.known import nothing_known
-from mechanisms.marginals import Subset, subsets
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.least import helmert
+from mechanisms.least import subsets as marginals
+from mechanisms.least.fitness import fit
+from mechanisms.least.helmert import Rows
+from mechanisms.least.subsets import Subset, subsets
 
 Sizes = tuple[int, ...]
 

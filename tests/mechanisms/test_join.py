@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms import join as join_module
-from mechanisms.common import common, residual
-from mechanisms.fitness import fit
-from mechanisms.join import join_residual, join_to_targets, likely_queries, prices, prior
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix, Mechanism, independent, information, standardised
+from mechanisms.gaussian.common import common, residual
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix, Mechanism, independent, information, standardised
+from mechanisms.least import residual as join_module
+from mechanisms.least.fitness import fit
+from mechanisms.least.residual import join_residual, join_to_targets, likely_queries, prices, prior
 from tests.mechanisms.matrices import families, known_from
 
 seeds = st.integers(0, 2**32 - 1)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.known import Known, after, nothing_known
-from mechanisms.linear import Matrix, Mechanism, whitened
+from mechanisms.gaussian.known import Known, after, nothing_known
+from mechanisms.gaussian.linear import Matrix, Mechanism, whitened
 from tests.mechanisms.matrices import known_from, mechanisms
 
 seeds = st.integers(0, 2**32 - 1)

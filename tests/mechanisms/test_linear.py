@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from mechanisms.linear import (
+from mechanisms.gaussian.linear import (
     Mechanism,
     answerable,
     equivalent,

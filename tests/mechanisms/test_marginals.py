@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms import linear
-from mechanisms.join import join_residual
-from mechanisms.known import nothing_known
-from mechanisms.linear import Matrix
-from mechanisms.marginals import (
+from mechanisms.gaussian import linear
+from mechanisms.gaussian.known import nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.residual import join_residual
+from mechanisms.least.subsets import (
     Marginals,
     Subset,
     added,
@@ -99,7 +99,7 @@ def test_common_join_and_residual_equal_the_dense_algebra(pair: tuple[Marginals,
 
 
 def test_the_common_mechanism_equals_the_one_of_the_closed_form() -> None:
-    from mechanisms.common import common as dense_common
+    from mechanisms.gaussian.common import common as dense_common
 
     one, other = released((3, 2), {(0,): 1.0, (1,): 2.0}), released((3, 2), {(0, 1): 1.5})
     matrices = [linear.Mechanism(B, np.eye(len(B))) for B in (linear.root_rows(dense(M)) for M in (one, other))]

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from mechanisms import ratios
-from mechanisms.ratios import Noisy
+from mechanisms.gaussian import ratios
+from mechanisms.gaussian.ratios import Noisy
 
 FALSE_ALARM = 1e-9
 DRAWS = 8_000

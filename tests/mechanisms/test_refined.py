@@ -6,12 +6,12 @@ import cvxpy as cp
 import numpy as np
 import pytest
 
-from mechanisms import fitness
-from mechanisms.fitness import Strategy, fit
-from mechanisms.linear import Matrix
-from mechanisms.orbits import least
-from mechanisms.parts import Block, Problem, part_of
-from mechanisms.refined import refined
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least import fitness
+from mechanisms.least.blocks import Block, Problem, part_of
+from mechanisms.least.fitness import Strategy, fit
+from mechanisms.least.orbits import least
+from mechanisms.least.refined import refined
 
 TARGETS = [0.25, 1.0, 4.0]
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chi2, laplace, ncx2, norm
 
-from mechanisms import sampling
+from mechanisms.noise import sampling
 
 FALSE_ALARM = 1e-7
 

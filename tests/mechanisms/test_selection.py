@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms import sampling, selection
+from mechanisms.noise import sampling, selection
 
 quantiles = st.sampled_from(
     [Fraction(0), Fraction(1, 20), Fraction(1, 3), Fraction(1, 2), Fraction(9, 10), Fraction(1)]

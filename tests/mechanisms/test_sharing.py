@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from mechanisms.fitness import least_total
-from mechanisms.linear import Matrix
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import least_total
 from mechanisms.sharing import (
     MECHANISMS,
     NOISES,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mechanisms.common import common
-from mechanisms.known import Known, after, nothing_known
-from mechanisms.linear import Matrix, independent
-from mechanisms.signals import Answers, SignalToNoise, ratios
+from mechanisms.gaussian.common import common
+from mechanisms.gaussian.known import Known, after, nothing_known
+from mechanisms.gaussian.linear import Matrix, independent
+from mechanisms.gaussian.signals import Answers, SignalToNoise, ratios
 
 COARSE, FINE = independent(np.ones((1, 4)), 4.0), independent(np.eye(4), 1.0)
 SHARED = common(COARSE, FINE)

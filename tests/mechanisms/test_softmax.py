@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.fitness import fit
-from mechanisms.linear import Matrix
-from mechanisms.softmax import SoftMaxima, soft_max_fit, soft_maxima
+from benchmarks.papers.softmax import SoftMaxima, soft_max_fit, soft_maxima
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.fitness import fit
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mechanisms.fitness import fit
-from mechanisms.known import Known, nothing_known
-from mechanisms.linear import Matrix
-from mechanisms.orbits import least
-from mechanisms.parts import Block
-from mechanisms.symmetry import Asked, Given, Piece, Symmetric, orbits, symmetric
+from mechanisms.gaussian.known import Known, nothing_known
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.blocks import Block
+from mechanisms.least.fitness import fit
+from mechanisms.least.orbits import least
+from mechanisms.least.symmetry import Asked, Given, Piece, Symmetric, orbits, symmetric
 
 
 def on_all_cells(sizes: tuple[int, ...], axes: tuple[int, ...], X: Matrix) -> Matrix:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.linear import Matrix
-from mechanisms.targets import alone, cheapest, least_scale
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.trace import alone, cheapest, least_scale
 
 seeds = st.integers(0, 2**32 - 1)
 

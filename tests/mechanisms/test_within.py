@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mechanisms.linear import Matrix
-from mechanisms.parts import Block
-from mechanisms.within import least_within, trimmed
+from mechanisms.gaussian.linear import Matrix
+from mechanisms.least.blocks import Block
+from mechanisms.least.within import least_within, trimmed
 
 CELLS = 6
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from planner.domain import Domain
-from planner.policy import Column, Table
+from planner.policy.domain import Domain
+from planner.policy.file import Column, Table
 from tests.proxy.postgres import Postgres
 
 UTC = dt.UTC

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from planner.errors import BudgetExceeded
+from planner.basics.errors import BudgetExceeded
 from planner.gate import Gate, Session
 from tests.planner.ledger_worker import Log, forked, logged
 

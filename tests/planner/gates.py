@@ -10,7 +10,7 @@ import duckdb
 import numpy as np
 import pytest
 
-from mechanisms import sampling
+from mechanisms.noise import sampling
 from planner.gate import Gate
 
 KINDS = ("parquet", "csv", "duckdb")

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from planner.errors import SourceFailed
+from planner.basics.errors import SourceFailed
 from planner.gate import Gate
-from planner.sources import open_source
+from planner.sources.source import open_source
 from planner.sources.spark import session
 from tests.planner import engines
 from tests.planner.engines import grid, table

@@ -19,13 +19,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from planner.accounts import Caps, Draft
-from planner.costs import constant
-from planner.errors import BudgetExceeded, LedgerFailed, Refusal
-from planner.ledger import Ledger
-from planner.relocation import relocate
-from planner.stores import Remote, is_remote, marker_of, postgres, sqlite
-from planner.stores.sqlite import SqliteStore
+from planner.basics.errors import BudgetExceeded, LedgerFailed, Refusal
+from planner.cells.costs import constant
+from planner.curator.relocation import relocate
+from planner.ledger.accounts import Caps, Draft
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import marker_of, postgres, sqlite
+from planner.ledger.stores.sqlite import SqliteStore
+from planner.policy.ledger import Remote, is_remote
 from tests.proxy.postgres import Postgres
 
 Log = Callable[[str], object]

@@ -9,11 +9,11 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner import archive
-from planner.errors import BadValue, LedgerFailed, PolicyRefusal, SourceFailed
+from planner.basics.errors import BadValue, LedgerFailed, PolicyRefusal, SourceFailed
+from planner.curator import archive
 from planner.gate import Gate
-from planner.ledger import Ledger
-from planner.policy import load
+from planner.ledger.ledger import Ledger
+from planner.policy.file import load
 from tests.proxy.postgres import Postgres, running
 
 from .gates import open_gate, source, write

@@ -13,7 +13,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner.errors import Refusal, TooLarge, Unsupported
+from planner.basics.errors import Refusal, TooLarge, Unsupported
 from planner.gate import Gate, Session
 
 POLICY = """

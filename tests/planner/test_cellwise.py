@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from planner.cellwise import capped, cells_of, covers, divided, lowest, mean, poured
-from planner.costs import PARTS, Cost, Ints
+from planner.cells.bills import capped, cells_of, covers, divided, lowest, mean, poured
+from planner.cells.costs import PARTS, Cost, Ints
 
 SIZES = {"a": 4, "b": 3, "c": 2}
 

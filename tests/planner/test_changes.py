@@ -12,12 +12,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.errors import SourceFailed
+from planner.basics.errors import SourceFailed
+from planner.counting.tally import Tally
 from planner.gate import Gate
-from planner.policy import COLUMN_KEYS, TABLE_KEYS, load
-from planner.sources import Tally, open_source
+from planner.policy.file import COLUMN_KEYS, TABLE_KEYS, load
 from planner.sources.content import TICK, Content
 from planner.sources.duckdb import DuckdbSource
+from planner.sources.source import open_source
 from tests.planner.gates import policy, write
 
 UNIT = 'privacy_unit = "id"\nmax_rows_per_unit = 2\nrow_key = "day"\n'

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.chart import Chart, Evidence, coarsened, fold, refined
-from planner.policy import Table, load
-from planner.workspace import Axis, Workspace
+from planner.cells.workspace import Axis, Workspace
+from planner.history.chart import Chart, Evidence, coarsened, fold, refined
+from planner.policy.file import Table, load
 
 POLICY = """[budget]
 epsilon = 1.0

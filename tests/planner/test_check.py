@@ -7,8 +7,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner.check import check
-from planner.errors import PolicyRefusal
+from planner.basics.errors import PolicyRefusal
+from planner.curator.check import check
 from planner.gate import Gate
 
 POLICY = """[budget]

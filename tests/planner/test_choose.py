@@ -15,10 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import atlas, functions, gate, measure, recall, stages
-from planner.choose import Choice, Considered
-from planner.costs import rho_of
-from planner.errors import (
+from planner import gate
+from planner.basics.errors import (
     BadValue,
     BudgetExceeded,
     Forbidden,
@@ -31,7 +29,13 @@ from planner.errors import (
     Unsupported,
     WrongType,
 )
+from planner.calls import call as functions
+from planner.calls.choose import looks
+from planner.calls.choose.choose import Choice, Considered
+from planner.cells.costs import rho_of
 from planner.gate import Gate, Session
+from planner.history import atlas, recall
+from planner.sources import measure
 from proxy import dbapi
 from tests.planner.gates import open_gate, switch_noise_off
 
@@ -262,7 +266,7 @@ def test_history_helps_where_the_join_would_burden_a_cell(people: Callable[..., 
 def test_a_history_too_large_to_be_brought_whole_leaves_the_promise_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (atlas, recall, stages):
+    for module in (atlas, recall, looks):
         monkeypatch.setattr(module, "MAX_POINTS", 64)
     columns = "".join(f'{name} = {{ type = "integer", min = 0, max = 3 }}\n' for name in "abcd")
     rows = "SELECT i % 4 AS a, i // 4 % 4 AS b, i % 3 AS c, i % 2 AS d FROM range(20000) AS r(i)"

@@ -15,12 +15,14 @@ import duckdb
 import numpy as np
 import pytest
 
-from planner.domain import Domain
-from planner.measure import _cells_of, _rolled_up
-from planner.policy import Table
-from planner.sources import Cut, Source, open_source
-from planner.sources.duckdb import Indexed, Reader, literal, quoted
-from planner.workspace import Axis, Feature, Workspace
+from planner.cells.workspace import Axis, Feature, Workspace
+from planner.counting.tally import Cut
+from planner.duck.quoting import literal, quoted
+from planner.duck.reader import Indexed, Reader
+from planner.policy.domain import Domain
+from planner.policy.file import Table
+from planner.sources.measure import _cells_of, _rolled_up
+from planner.sources.source import Source, open_source
 from tests.planner import engines
 from tests.planner.engines import WORDS, grid, table
 from tests.proxy.postgres import running

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from sqlglot import exp
 
-from mechanisms import sampling
+from mechanisms.noise import sampling
 from planner.gate import Gate, Session
-from planner.result import Result
+from planner.plans.result import Result
 from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
 
 CASES = cases()

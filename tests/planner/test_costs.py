@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.costs import (
+from planner.cells.costs import (
     Cost,
     Spending,
     constant,

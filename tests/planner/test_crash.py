@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from planner.costs import rho_of
-from planner.errors import BadValue, LedgerFailed, Refusal, SourceFailed
+from planner.basics.errors import BadValue, LedgerFailed, Refusal, SourceFailed
+from planner.cells.costs import rho_of
 from planner.gate import Gate
 from tests.planner.gate_worker import QUESTIONS
 from tests.planner.gates import KINDS, open_gate, source, write

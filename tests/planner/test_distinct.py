@@ -14,10 +14,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner import statement
-from planner.costs import Cost, rho_of
+from planner.cells.costs import Cost, rho_of
 from planner.gate import Gate
-from planner.tasks import DistinctTask
+from planner.plans.release import DistinctTask
+from planner.sql import statement
 from tests.planner.gates import open_gate
 
 COLUMNS = """

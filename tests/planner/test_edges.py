@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.domain import Domain
-from planner.sources.edges import edge
+from planner.counting.edges import edge
+from planner.policy.domain import Domain
 from tests.planner.engines import grid
 
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.kept import ENTRY, Kept, array_bytes
+from planner.basics.cache import ENTRY, Kept, array_bytes
 
 MOST = 10 * ENTRY
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from planner import recall
 from planner.gate import Gate, Session
+from planner.history import recall
 
 SHOWN = (
     "SELECT count(*) FROM adult",

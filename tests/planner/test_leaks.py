@@ -19,11 +19,11 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.bodies import decode
-from planner.costs import to_bytes
-from planner.errors import Refusal
+from planner.basics.errors import Refusal
+from planner.cells.costs import to_bytes
 from planner.gate import Gate, Session
-from planner.measure import Meter
+from planner.questions.body import decode
+from planner.sources.measure import Meter
 from tests.planner.gates import KINDS, open_gate, policy, source
 
 POLICY = """

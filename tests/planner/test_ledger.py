@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.accounts import SHARE, Caps, Charge, Draft, Quote, Release, joint_account
-from planner.costs import Cost, constant, simplified, to_units
-from planner.errors import BudgetExceeded, LedgerFailed
-from planner.ledger import Ledger
-from planner.stores import Remote, sqlite
-from planner.stores.sqlite import SqliteStore
+from planner.basics.errors import BudgetExceeded, LedgerFailed
+from planner.cells.costs import Cost, constant, simplified, to_units
+from planner.ledger.accounts import SHARE, Caps, Charge, Draft, Quote, Release, joint_account
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import sqlite
+from planner.ledger.stores.sqlite import SqliteStore
+from planner.policy.ledger import Remote
 from tests.proxy.postgres import MEMORY, Postgres, running
 
 from .ledger_worker import draft, remote, written
@@ -665,7 +666,7 @@ def test_a_file_that_is_mounted_by_itself_is_refused(path: Path) -> None:
     target = path.with_name("a folder") / "ledger.sqlite"
     target.parent.mkdir()
     target.touch()
-    program = f"from planner.ledger import Ledger; from pathlib import Path; Ledger.open(Path({str(target)!r}))"
+    program = f"from planner.ledger.ledger import Ledger; from pathlib import Path; Ledger.open(Path({str(target)!r}))"
     mounted = f"mount --bind '{path}' '{target}' && exec '{sys.executable}' -c \"{program}\""
     command = ["unshare", "--mount", "--map-root-user", "sh", "-c", mounted]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -11,15 +11,16 @@ import duckdb
 import numpy as np
 import pytest
 
-from planner import linear, rounds
-from planner.chart import Chart
-from planner.costs import rho_of
-from planner.enlisted import Enlisted, Wish
+from planner.calls.rounds import rounds
+from planner.calls.rounds.model import Together
+from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.solve import Joining
+from planner.cells.costs import rho_of
+from planner.cells.workspace import Workspace
 from planner.gate import Gate, Session
-from planner.joining import Joining
-from planner.joint import Together
-from planner.plan import LEAST_GAIN
-from planner.workspace import Workspace
+from planner.history.chart import Chart
+from planner.plans.plan import LEAST_GAIN
+from planner.questions import linear
 from tests.planner.gates import open_gate, switch_noise_off
 
 FLAGS = tuple(f"b{i}" for i in range(7))

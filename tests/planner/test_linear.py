@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner import linear
-from planner.costs import rho_of
-from planner.domain import Domain
-from planner.errors import TooLarge
-from planner.linear import Integers, Measurement, Question
-from planner.policy import Column, Table
-from planner.workspace import Axis, Feature, Workspace
+from planner.basics.errors import TooLarge
+from planner.cells.costs import rho_of
+from planner.cells.workspace import Axis, Feature, Workspace
+from planner.policy.domain import Domain
+from planner.policy.file import Column, Table
+from planner.questions import linear
+from planner.questions.linear import Integers, Measurement, Question
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import PolicyRefusal
-from planner.listening import COUNTS, KEYS, SPANS, Server, dangers, is_loopback
-from planner.policy import load
+from planner.basics.errors import PolicyRefusal
+from planner.policy.file import load
+from planner.policy.server import COUNTS, KEYS, SPANS, Server, dangers, is_loopback
 
 REST = """
 [budget]

@@ -18,15 +18,17 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from mechanisms import helmert
-from planner import bodies, recall, statement, symmetric
-from planner.accounts import Release
-from planner.chart import Chart
+from mechanisms.least import helmert
+from planner.cells.workspace import Axis, Workspace
 from planner.gate import Gate, Session
-from planner.marginal import MarginalTask, planned
-from planner.plan import Plan
-from planner.symmetric import Told
-from planner.workspace import Axis, Workspace
+from planner.history import marginals, recall
+from planner.history.chart import Chart
+from planner.history.marginals import Told
+from planner.ledger.accounts import Release
+from planner.plans.marginals import MarginalTask, planned
+from planner.plans.plan import Plan
+from planner.questions import body
+from planner.sql import statement
 from tests.mechanisms.matrices import known_from
 from tests.planner.gates import open_gate, switch_noise_off
 
@@ -298,7 +300,7 @@ def test_totals_are_the_sums_of_their_parts_up_to_rounding(session: Session) -> 
 
 
 def told_by(gate: Gate, release: Release) -> Told:
-    found = symmetric.read(release, gate.policy.tables["people"])
+    found = marginals.read(release, gate.policy.tables["people"])
     assert found is not None
     return found
 
@@ -369,7 +371,7 @@ def test_the_booked_cost_is_at_least_what_every_cell_pays(
     releases = [r for r in gate.ledger.releases() if r.kind == "marginals"]
     assert len(releases) == 2
     for release in releases:
-        found = bodies.read_marginals(release, gate.policy.tables["people"])
+        found = body.read_marginals(release, gate.policy.tables["people"])
         assert found is not None
         workspace, parts = found
         sizes = workspace.shape
@@ -498,7 +500,7 @@ def test_evidence_tells_about_coarser_cells_what_the_release_tells(
     whole = [axis(gate, "level", list(range(9))), axis(gate, "region", list(range(5))), axis(gate, "sex", [0, 1])]
     workspace = Workspace(gate.policy.tables["people"], tuple(whole))
     told, (B, y) = told_in_full(workspace, parts, np.random.default_rng(3))
-    found = symmetric.evidence(told, {column: axis(gate, column, atoms) for column, atoms in cuts.items()})
+    found = marginals.evidence(told, {column: axis(gate, column, atoms) for column, atoms in cuts.items()})
     fold = _kron([
         np.equal.outer(np.arange(max(cuts[a.column]) + 1), cuts[a.column]) * 1.0 if a.column in cuts
         else np.ones((1, a.size)) for a in whole
@@ -527,7 +529,7 @@ def test_evidence_stands_on_charts(gate: Gate, session: Session) -> None:
     session.execute(CUBE)
     (release,) = gate.ledger.releases()
     cut = axis(gate, "age", [0] * 30 + [1] * 70)
-    found = symmetric.evidence(told_by(gate, release), {"age": cut})
+    found = marginals.evidence(told_by(gate, release), {"age": cut})
     chart = Chart(Workspace(gate.policy.tables["people"], (cut, axis(gate, "sex", [0, 1]))), ())
     assert all(chart.fits(part) for part in found)
     assert sum(len(chart.place(part, part.rows)) for part in found) == 2
@@ -537,7 +539,7 @@ def test_parts_of_too_many_cells_are_left_out_and_the_others_are_right(gate: Gat
     session.execute("SELECT age, hour, count(*) FROM people GROUP BY age, hour")
     (release,) = gate.ledger.releases()
     whole = {"age": axis(gate, "age", list(range(100))), "hour": axis(gate, "hour", list(range(60)))}
-    found = symmetric.evidence(told_by(gate, release), whole)
+    found = marginals.evidence(told_by(gate, release), whole)
     assert sorted([a.column for a in part.workspace.axes] for part in found) == [[], ["age"], ["hour"]]
     chart = Chart(Workspace(gate.policy.tables["people"], (whole["hour"],)), ())
     rows = np.vstack([chart.place(part, part.rows) for part in found if chart.fits(part)])
@@ -570,7 +572,7 @@ def test_uneven_cuts_state_at_least_the_variance_that_they_have(gate: Gate) -> N
     y = np.arange(18.0).reshape(9, 2)
     plain = Told(1, workspace, helmert.plain((9, 2), (0, 1), 2.0), _parts_of(y).__getitem__)
     cut = axis(gate, "level", [0, 0, 0, 1, 1, 1, 1, 2, 2])
-    found = symmetric.onto(plain, Workspace(workspace.table, (cut, whole[1])))
+    found = marginals.onto(plain, Workspace(workspace.table, (cut, whole[1])))
     assert helmert.cell_variance((3, 2), found.precisions, (0, 1)) == pytest.approx(2.0 * 4)
     parts = {A: found.table(A) for A in found.precisions}
     expected = np.array([y[:3].sum(axis=0), y[3:7].sum(axis=0), y[7:].sum(axis=0)])
@@ -592,7 +594,7 @@ def test_a_release_that_is_not_plain_gives_what_does_not_touch_an_uneven_cut(gat
     workspace = Workspace(gate.policy.tables["people"], whole)
     told, _ = told_in_full(workspace, [(), (0,), (1,), (0, 1)], np.random.default_rng(1))
     cut = axis(gate, "level", [0, 0, 0, 1, 1, 1, 1, 2, 2])
-    found = symmetric.onto(told, Workspace(workspace.table, (cut, whole[1])))
+    found = marginals.onto(told, Workspace(workspace.table, (cut, whole[1])))
     assert dict(found.precisions) == {A: told.precisions[A] for A in ((), (1,))}
     np.testing.assert_allclose(found.table((1,)), told.table((1,)))
 
@@ -602,7 +604,7 @@ def test_even_cuts_lose_nothing(gate: Gate) -> None:
     workspace = Workspace(gate.policy.tables["people"], whole)
     told, (B, _) = told_in_full(workspace, [(), (0,), (1,), (0, 1)], np.random.default_rng(1))
     coarse = Workspace(workspace.table, (axis(gate, "level", [0, 1, 2] * 3), whole[1]))
-    found = symmetric.onto(told, coarse)
+    found = marginals.onto(told, coarse)
     fold = _kron([np.equal.outer(np.arange(3), [0, 1, 2] * 3) * 1.0, np.eye(2)])
     for A in ((), (0,), (1,), (0, 1)):
         W = _kron([np.eye(n) if i in A else np.ones((1, n)) for i, n in enumerate((3, 2))]) @ fold

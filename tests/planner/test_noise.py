@@ -20,15 +20,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, chi2, norm
 
-from planner import statement
-from planner.bodies import decode
-from planner.costs import Cost, rho_of
+from planner.cells.costs import Cost, rho_of
+from planner.cells.workspace import Axis, Feature
+from planner.counting.tally import Tally
 from planner.gate import Gate
-from planner.measure import Meter
-from planner.result import Result
-from planner.sources import Tally
-from planner.tasks import DistinctTask, LinearTask, Task
-from planner.workspace import Axis, Feature
+from planner.plans.release import DistinctTask, LinearTask, Task
+from planner.plans.result import Result
+from planner.questions.body import decode
+from planner.sources.measure import Meter
+from planner.sql import statement
 from tests.planner.gates import open_gate, switch_noise_off
 
 FALSE_ALARM = 1e-8

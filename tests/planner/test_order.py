@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from planner.errors import LedgerFailed
+from planner.basics.errors import LedgerFailed
 from planner.gate import Session
-from planner.ledger import Ledger
+from planner.ledger.ledger import Ledger
 from tests.audit import accountant, books, streams, witness
 from tests.audit.streams import World
 

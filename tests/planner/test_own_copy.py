@@ -20,15 +20,15 @@ import pytest
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
-from mechanisms import deciders
-from mechanisms.deciders import Histogram
-from planner import cases
-from planner.cases import Wish
-from planner.fidelity import fidelity
-from planner.functions import Constant
+from mechanisms.deciders import deciders
+from mechanisms.deciders.deciders import Histogram
+from planner.calls.call import Constant
+from planner.calls.verify import decisions
+from planner.calls.verify.decisions import Wish
+from planner.calls.verify.synthetic import Subject, subject
+from planner.curator.fidelity import fidelity
 from planner.gate import Gate
-from planner.subject import Subject, subject
-from proxy.page import page
+from proxy.show.page import page
 from tests.planner.gates import policy, source, write
 
 WILD = """SELECT CASE WHEN h % 23 = 0 THEN NULL ELSE 'u' || (h % 97) END AS who,
@@ -125,8 +125,8 @@ def opened(folder: Path, shape: Shape, *, copy: str | None = None) -> Gate:
 def statistics(gate: Gate, about: Subject) -> Iterator[tuple[str, Any, Any]]:
     """Yield what each decider of each group is given, of the protected table and of the copy."""
     wish = Wish(Fraction(3), False, Fraction(1), "auto", 0.05, False)
-    found = enumerate(cases.claimed(about, wish))
-    queries = {group: cases._query(about, wish, case.claim) for group, case in found if case.claim is not None}
+    found = enumerate(decisions.claimed(about, wish))
+    queries = {group: decisions._query(about, wish, case.claim) for group, case in found if case.claim is not None}
     offered = {group: deciders.candidates(query, epsilon=wish.epsilon) for group, query in queries.items()}
     for name in next(iter(offered.values()), {}):
         wanted = {group: offered[group][name] for group in offered}

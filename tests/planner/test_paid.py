@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import EvaluationFailed, Refusal
+from planner.basics.errors import EvaluationFailed, Refusal
 from planner.gate import Gate, Session
-from planner.result import Result
+from planner.plans.result import Result
 from tests.planner.gates import open_gate
 
 COLUMNS = """

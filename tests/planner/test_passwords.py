@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.passwords import is_verifier, saslprep, scram_verifier, verify
+from planner.policy.passwords import is_verifier, saslprep, scram_verifier, verify
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
 PENCIL = (  # RFC 7677, section 3

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from planner import cellwise, enlisted, paying, rounds
-from planner.accounts import Charge
-from planner.cellwise import covers, mean
-from planner.costs import Cost, rho_of
+from planner.calls.rounds import payment, roster, rounds
+from planner.calls.rounds.model import Asked
+from planner.calls.rounds.offer import Settled
+from planner.calls.rounds.payment import MECHANISMS
+from planner.calls.rounds.rounds import Terms
+from planner.cells import bills
+from planner.cells.bills import covers, mean
+from planner.cells.costs import Cost, rho_of
 from planner.gate import Gate
-from planner.joint import Asked
-from planner.paying import MECHANISMS
-from planner.rounds import Terms
-from planner.settled import Settled
+from planner.ledger.accounts import Charge
 from tests.planner.gates import open_gate
 
 NAMES = ["ann", "bob", "cal", "dan", "eve", "fay"]
@@ -53,7 +54,7 @@ def enlist(gate: Gate, name: str, sql: str, error: float) -> None:
 
 
 def queries(gate: Gate) -> list[Asked]:
-    return [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, "r")]
+    return [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "r")]
 
 
 def settled(gate: Gate, asked: Sequence[Asked], **terms: Any) -> Settled:
@@ -256,7 +257,7 @@ def test_where_there_are_too_many_cells_everything_is_covered_all_the_same(
     asked = queries(gate)
     alone = {name: settled(gate, of(asked, name)) for name in ("ann", "bob")}
     with monkeypatch.context() as patch:
-        patch.setattr(cellwise, "cells_of", lambda *_, **__: None)
+        patch.setattr(bills, "cells_of", lambda *_, **__: None)
         found = settled(gate, asked, mechanism=mechanism)
     assert covers([cost for name in ("ann", "bob") for cost in share(found, name)], released(found))
     assert covers(share(alone["bob"], "bob"), share(found, "bob"))
@@ -269,7 +270,7 @@ def test_a_round_of_shares_that_do_not_cover_it_is_never_made(gate: Gate) -> Non
     enlist(gate, "bob", IN.format("a"), 10)
     found = settled(gate, queries(gate)).deal
     with pytest.raises(AssertionError, match="must cover"):
-        paying.Deal("waterfilling", found.together, {}, {}, {"ann": found.shares["ann"]})
+        payment.Deal("waterfilling", found.together, {}, {}, {"ann": found.shares["ann"]})
 
 
 def test_the_price_of_a_round_is_within_the_caps_of_all(gate: Gate) -> None:

@@ -10,22 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from planner.domain import Domain
-from planner.errors import Mistake, PolicyRefusal
-from planner.location import located
-from planner.passwords import scram_verifier
-from planner.policy import (
-    Analyst,
-    Budget,
-    Column,
-    Defaults,
-    Policy,
-    Server,
-    Table,
-    budget_cap,
-    load,
-)
-from planner.stores import Remote
+from planner.basics.errors import Mistake, PolicyRefusal
+from planner.policy.domain import Domain
+from planner.policy.file import Analyst, Budget, Column, Defaults, Policy, Server, Table, budget_cap, load
+from planner.policy.ledger import Remote
+from planner.policy.location import located
+from planner.policy.passwords import scram_verifier
 
 VERIFIER = scram_verifier("secret", iterations=1, salt=b"0123456789abcdef")
 

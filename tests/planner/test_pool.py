@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mechanisms.known import Known, nothing_known
-from planner import bodies
-from planner.accounts import Content
-from planner.chart import Chart, Evidence, Forms, evidence, made_evidence
+from mechanisms.gaussian.known import Known, nothing_known
+from planner.cells.workspace import Workspace
 from planner.gate import Gate
-from planner.policy import Table
-from planner.pool import Pool, added, added_told, key_of, pooled
-from planner.recall import History
-from planner.symmetric import Told
-from planner.workspace import Workspace
+from planner.history.chart import Chart, Evidence, Forms, evidence, made_evidence
+from planner.history.marginals import Told
+from planner.history.pool import Pool, added, added_told, key_of, pooled
+from planner.history.recall import History
+from planner.ledger.accounts import Content
+from planner.policy.file import Table
+from planner.questions import body
 
 from .gates import open_gate
 from .test_chart import axis, table  # noqa: F401  # a fixture
@@ -149,7 +149,7 @@ def test_a_release_read_by_its_form_is_the_release(gate: Gate) -> None:
     people = gate.policy.tables["people"]
     for content in asked(gate):
         if content.kind == "linear":
-            found, whole = evidence(content, people, forms), bodies.read(content, people)
+            found, whole = evidence(content, people, forms), body.read(content, people)
             assert found is not None
             assert whole is not None
             slow = made_evidence(*whole)

@@ -20,14 +20,14 @@ import numpy as np
 import psycopg
 import pytest
 
-from planner.check import check
-from planner.domain import Domain
-from planner.errors import PolicyRefusal, SourceFailed
+from planner.basics.errors import PolicyRefusal, SourceFailed
+from planner.cells.workspace import Axis
+from planner.curator.check import check
+from planner.curator.proposal import propose
 from planner.gate import Gate
-from planner.proposal import propose
-from planner.sources import open_source
+from planner.policy.domain import Domain
 from planner.sources.postgres import PostgresSource
-from planner.workspace import Axis
+from planner.sources.source import open_source
 from tests.planner.engines import grid, owner, table, url
 from tests.planner.gates import policy, switch_noise_off
 from tests.proxy.postgres import Postgres, running

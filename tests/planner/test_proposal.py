@@ -8,9 +8,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner.errors import Mistake, PolicyRefusal, SourceFailed
-from planner.policy import load
-from planner.proposal import propose
+from planner.basics.errors import Mistake, PolicyRefusal, SourceFailed
+from planner.curator.proposal import propose
+from planner.policy.file import load
 
 SECRETS = """
     SELECT 4711 AS age, 'Zaphod' AS "education-num", 47.11::DECIMAL(8, 2) AS pay, 47.11::DOUBLE AS "a `b`",

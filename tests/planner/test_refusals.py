@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlglot import exp
 
-from planner import sandbox
-from planner.errors import Refusal
+from planner.basics.errors import Refusal
+from planner.duck import sandbox
 from planner.gate import Gate, Session
 from tests.planner.corpus import Case, cases, write_tables
 

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from planner import enlisted, relocation
-from planner.accounts import Caps
-from planner.enlisted import Wish
-from planner.errors import BudgetExceeded, LedgerFailed
-from planner.ledger import Ledger
-from planner.relocation import relocate
-from planner.stores import LedgerMoved, Remote, Store
+from planner.basics.errors import BudgetExceeded, LedgerFailed
+from planner.calls.rounds import roster
+from planner.calls.rounds.roster import Wish
+from planner.curator import relocation
+from planner.curator.relocation import relocate
+from planner.ledger.accounts import Caps
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import LedgerMoved, Store
+from planner.policy.ledger import Remote
 from tests.proxy.postgres import Postgres, running
 
 from .ledger_worker import draft, remote, written
@@ -50,8 +52,8 @@ def used(place: Place) -> None:
         pay(ledger, replace(draft("of bob"), analyst="bob", version=2))
         ledger.move(Fraction(1, 8), source="alice", target="bob", caps=CAPS)
         for number in range(3):
-            enlisted.enlist(ledger, "q3", "alice", f"SELECT {number}", Wish(10.0, 0.95))
-        enlisted.withdraw(ledger, "q3", "alice", 2)
+            roster.enlist(ledger, "q3", "alice", f"SELECT {number}", Wish(10.0, 0.95))
+        roster.withdraw(ledger, "q3", "alice", 2)
 
 
 def contents(place: Place) -> object:
@@ -60,7 +62,7 @@ def contents(place: Place) -> object:
             ledger.dump(),
             ledger.fingerprint("people"),
             ledger.moved(),
-            enlisted.entries(ledger),
+            roster.entries(ledger),
             {population: ledger.spent(population) for population in ledger.populations()},
             ledger.account_spent("everyone", "alice"),
         )
@@ -85,7 +87,7 @@ def test_all_of_a_ledger_is_moved_and_the_old_place_is_closed(places: tuple[Plac
         Ledger.open(old)
     with Ledger.open(new) as ledger:
         assert pay(ledger, replace(draft("next"), version=2)).id == 7
-        assert enlisted.enlist(ledger, "q3", "bob", "SELECT 9", Wish(5.0, 0.95)).number == 4
+        assert roster.enlist(ledger, "q3", "bob", "SELECT 9", Wish(5.0, 0.95)).number == 4
         ledger.move(Fraction(1, 8), source="alice", target="bob", caps=CAPS)
         assert ledger.moved() == {"alice": Fraction(-1, 4), "bob": Fraction(1, 4)}
 

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from mechanisms import sampling
-from planner import atlas, bodies, recall
+from mechanisms.noise import sampling
 from planner.gate import Gate, Session
-from planner.linear import corners
+from planner.history import atlas, recall
+from planner.questions import body
+from planner.questions.linear import corners
 
 POLICY = """[budget]
 epsilon = 1000.0
@@ -221,7 +222,7 @@ def test_what_a_stream_stores_is_charged_on_every_cell(gate: Gate, session: Sess
     stored = [release for release in gate.ledger.releases() if release.kind == "linear"]
     assert len(stored) >= 6
     for release in stored:
-        found = bodies.read(release, table)
+        found = body.read(release, table)
         assert found is not None
         question, measurement, _ = found
         B, highest = measurement.rows(question), Fraction(0)

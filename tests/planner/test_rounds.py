@@ -16,17 +16,25 @@ from typing import Any
 
 import pytest
 
-from mechanisms.known import Known
-from planner import enlisted, joining, meeting, paying, rounds
-from planner.accounts import SHARE, joint_account
-from planner.cellwise import covers
-from planner.costs import rho_of
-from planner.errors import BadValue, BudgetExceeded, Forbidden, Refusal, UnknownColumn, UnknownFunction, Unsupported
+from mechanisms.gaussian.known import Known
+from planner.basics.errors import (
+    BadValue,
+    BudgetExceeded,
+    Forbidden,
+    Refusal,
+    UnknownColumn,
+    UnknownFunction,
+    Unsupported,
+)
+from planner.calls.rounds import axes, payment, roster, rounds, solve
+from planner.calls.rounds.offer import RELEASED
+from planner.calls.rounds.payment import MECHANISMS, filled
+from planner.calls.rounds.rounds import Terms
+from planner.cells.bills import covers
+from planner.cells.costs import rho_of
 from planner.gate import Gate, Session
-from planner.paying import MECHANISMS, filled
-from planner.rounds import Terms
-from planner.settled import RELEASED
-from planner.workload import Floats
+from planner.ledger.accounts import SHARE, joint_account
+from planner.sql.workload import Floats
 from tests.planner.gates import open_gate
 
 ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
@@ -108,7 +116,7 @@ def test_what_is_enlisted_survives_a_restart(opened: Open) -> None:
     enlist(gate.session("ann"), BY_REGION, 20)
     again = Gate.open(gate.policy.path)
     try:
-        assert [entry.sql for entry in enlisted.entries(again.ledger, "q3")] == [BY_REGION]
+        assert [entry.sql for entry in roster.entries(again.ledger, "q3")] == [BY_REGION]
     finally:
         again.close()
 
@@ -126,7 +134,7 @@ def test_a_query_has_the_accuracy_it_was_enlisted_with_last(opened: Open) -> Non
     enlist(gate.session("ann"), BY_REGION, 20)
     enlist(gate.session("ann"), BY_REGION, 40)
     enlist(gate.session("bob"), BY_REGION, 10)
-    assert [(e.analyst, e.wish.error) for e in enlisted.entries(gate.ledger, "q3")] == [("ann", 40.0), ("bob", 10.0)]
+    assert [(e.analyst, e.wish.error) for e in roster.entries(gate.ledger, "q3")] == [("ann", 40.0), ("bob", 10.0)]
 
 
 def test_settings_and_importance_say_what_is_not_said(opened: Open) -> None:
@@ -135,7 +143,7 @@ def test_settings_and_importance_say_what_is_not_said(opened: Open) -> None:
     session.execute("SET noisegate.confidence = 0.9")
     session.execute(f"SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
     session.execute(f"SELECT noisegate.enlist('q3', $${BY_AGE}$$, importance => 4)")
-    wishes = [e.wish for e in enlisted.entries(session.gate.ledger, "q3")]
+    wishes = [e.wish for e in roster.entries(session.gate.ledger, "q3")]
     assert [(wish.error, wish.confidence) for wish in wishes] == [(80.0, 0.9), (40.0, 0.9)]
 
 
@@ -176,7 +184,7 @@ def test_describing_a_call_does_nothing(opened: Open) -> None:
     columns = gate.session("ann").describe(f"SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
     assert [column.name for column in columns] == list(rounds.ENLISTED)
     gate.session("ann").execute(f"EXPLAIN SELECT noisegate.enlist('q3', $${BY_REGION}$$)")
-    assert enlisted.entries(gate.ledger) == []
+    assert roster.entries(gate.ledger) == []
 
 
 def test_each_analyst_withdraws_their_own(opened: Open) -> None:
@@ -185,7 +193,7 @@ def test_each_analyst_withdraws_their_own(opened: Open) -> None:
     with pytest.raises(Forbidden):
         gate.session("ann").execute(f"SELECT noisegate.withdraw('q3', query => {second})")
     assert gate.session("ann").execute("SELECT noisegate.withdraw('q3')").rows == [("q3", first, BY_REGION)]
-    assert [e.number for e in enlisted.entries(gate.ledger, "q3")] == [second]
+    assert [e.number for e in roster.entries(gate.ledger, "q3")] == [second]
 
 
 # --- releasing ---------------------------------------------------------------------------------------------
@@ -231,7 +239,7 @@ def test_every_target_of_a_random_round_is_met_for_no_more_than_one_by_one(opene
     ]
     for name, sql, error in asked:
         enlist(gate.session(name), sql, error)
-    entries = enlisted.entries(gate.ledger, "q3")
+    entries = roster.entries(gate.ledger, "q3")
     session = gate.session(entries[0].analyst)
     plan = rounds.settle(gate, "q3", [rounds.asked(gate, e) for e in entries], Terms(), releaser=session.analyst)
     assert plan.together.bound is None or plan.together.bound <= float(plan.together.rho) * (1 + 1e-9)
@@ -274,7 +282,7 @@ def test_what_is_known_is_not_paid_where_there_is_no_room_for_what_tells_it(
     session = gate.session("ann")
     session.execute("SET noisegate.error = 20")
     session.execute(BY_AGE)
-    monkeypatch.setattr(meeting, "MAX_KNOWN", 0)
+    monkeypatch.setattr(axes, "MAX_KNOWN", 0)
     enlist(session, BY_AGE, 20)
     assert not release(session).cost
     for name, sql in {"ann": BY_AGE, "bob": BY_REGION}.items():
@@ -351,7 +359,7 @@ score = { type = "float", min = 0, max = 4, step = 0.25, role = "measure" }"""
 def test_a_question_on_all_values_of_a_summed_column_can_be_enlisted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(joining, "met", lambda *_: None)  # as in rounds that are too large for it
+    monkeypatch.setattr(solve, "met", lambda *_: None)  # as in rounds that are too large for it
     select = "SELECT (i % 60)::INTEGER AS age, (i % 40)::INTEGER AS x, i % 3 = 0 AS flag FROM range(900) AS r(i)"
     columns = """age = { type = "integer", min = 0, max = 59 }
 x = { type = "integer", min = 0, max = 39 }
@@ -547,7 +555,7 @@ def test_of_two_who_release_at_once_one_pays(opened: Open) -> None:
 
 
 def test_a_gate_plans_one_round_at_a_time(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, original, inside, most = opened(), paying.deal, list[int](), list[int]()
+    gate, original, inside, most = opened(), payment.deal, list[int](), list[int]()
     enlist(gate.session("ann"), BY_REGION, 20)
 
     def deal(*arguments: Any, **options: Any) -> Any:
@@ -558,7 +566,7 @@ def test_a_gate_plans_one_round_at_a_time(opened: Open, monkeypatch: pytest.Monk
         inside.pop()
         return found
 
-    monkeypatch.setattr(paying, "deal", deal)
+    monkeypatch.setattr(payment, "deal", deal)
     explain = "EXPLAIN SELECT * FROM noisegate.release('q3')"
     threads = [threading.Thread(target=gate.session("ann").execute, args=(explain,)) for _ in range(4)]
     for thread in threads:
@@ -731,7 +739,7 @@ def test_a_report_over_many_columns_is_one_problem_with_a_certificate(
             assert session.execute(sql).cost
         for name, sql, error in REPORT:
             enlist(gate.session(name), sql, error)
-        entries = [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, "q3")]
+        entries = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "q3")]
         plan = rounds.settle(gate, "q3", entries, Terms("utilitarian"), releaser="ann")
         assert plan.together.bound is not None
         assert plan.together.bound <= float(plan.together.rho) <= plan.together.bound * 1.03
@@ -760,7 +768,7 @@ def filtered(count: int) -> list[tuple[str, int]]:
 
 
 def settled(gate: Gate, name: str = "q3") -> Any:
-    asked = [rounds.asked(gate, entry) for entry in enlisted.entries(gate.ledger, name)]
+    asked = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, name)]
     return rounds.settle(gate, name, asked, Terms(), releaser="ann").together
 
 
@@ -778,7 +786,7 @@ def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
         plan = settled(gate)
         assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
         with monkeypatch.context() as limits:
-            limits.setattr(meeting, "MAX_WORK", 2**16)
+            limits.setattr(axes, "MAX_WORK", 2**16)
             apart = settled(gate)
         assert plan.rho < apart.rho
         assert apart.bound is None or apart.bound <= float(plan.rho)

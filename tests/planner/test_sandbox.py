@@ -8,8 +8,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from planner import sandbox
-from planner.errors import EvaluationFailed, TooLarge, UnknownColumn, Unsupported
+from planner.basics.errors import EvaluationFailed, TooLarge, UnknownColumn, Unsupported
+from planner.duck import sandbox
 from planner.gate import Gate, Session
 
 POLICY = """

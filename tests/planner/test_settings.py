@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import BadValue, TooDear, UnknownSetting
+from planner.basics.errors import BadValue, TooDear, UnknownSetting
 from planner.gate import Gate, Session
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.errors import TooLarge
+from planner.basics.errors import TooLarge
 from planner.gate import Gate, Session
 
 

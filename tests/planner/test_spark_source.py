@@ -12,13 +12,13 @@ import duckdb
 import numpy as np
 import pytest
 
-from planner.check import check
-from planner.domain import Domain
-from planner.errors import PolicyRefusal, SourceFailed
+from planner.basics.errors import PolicyRefusal, SourceFailed
+from planner.cells.workspace import Axis
+from planner.curator.check import check
+from planner.curator.proposal import propose
 from planner.gate import Gate
-from planner.proposal import propose
-from planner.sources import open_source
-from planner.workspace import Axis
+from planner.policy.domain import Domain
+from planner.sources.source import open_source
 from tests.planner.engines import grid, spark_source, table
 from tests.planner.gates import policy, switch_noise_off
 

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from mechanisms import deciders
-from mechanisms.deciders import Claim, Histogram, Query, Totals
+from mechanisms.deciders import deciders
+from mechanisms.deciders.deciders import Claim, Histogram, Query, Totals
 from planner.gate import Gate, Session
 from tests.planner.gates import open_gate, write
 

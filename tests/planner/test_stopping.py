@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import duckdb
 import pytest
 
-from planner import stopping
-from planner.stopping import Interrupted, Stop, stoppable
+from planner.basics import stopping
+from planner.basics.stopping import Interrupted, Stop, stoppable
 
 
 def test_what_was_stopped_begins_nothing() -> None:

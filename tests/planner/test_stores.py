@@ -26,13 +26,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from planner import ledger as ledger_module
-from planner.accounts import Caps
-from planner.costs import rho_of
-from planner.errors import BudgetExceeded, LedgerFailed, SourceFailed
+from planner.basics.errors import BudgetExceeded, LedgerFailed, SourceFailed
+from planner.cells.costs import rho_of
 from planner.gate import Gate
-from planner.ledger import Ledger, opened
-from planner.stores import Remote, postgres, schema, sqlite
+from planner.ledger import ledger as ledger_module
+from planner.ledger.accounts import Caps
+from planner.ledger.ledger import Ledger, opened
+from planner.ledger.stores import postgres, schema, sqlite
+from planner.policy.ledger import Remote
 from tests.proxy.postgres import Postgres, children, running
 
 from .cutting import FAULTS, Cutter, cutting

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.toml_reader import KeyPath, basic_string, line_of, locate, quoted
+from planner.policy.toml import KeyPath, basic_string, line_of, locate, quoted
 
 BLANKS = ("", "\n", "# a comment = [\n", "\n\n  # 'x\n")
 SCALARS = (

@@ -23,13 +23,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import noisegate
-from mechanisms import claims, deciders
-from mechanisms.claims import Buckets, Claim, Histogram, Ranks, Totals
-from planner import bodies
-from planner.asked import Ranked, Summed
-from planner.cases import stored_rows
-from planner.costs import rho_of, to_units
-from planner.errors import (
+from mechanisms.deciders import claims, deciders
+from mechanisms.deciders.claims import Buckets, Claim, Histogram, Ranks, Totals
+from planner.basics.errors import (
     BadValue,
     BudgetExceeded,
     Forbidden,
@@ -45,12 +41,16 @@ from planner.errors import (
     Unsupported,
     WrongType,
 )
-from planner.functions import Constant
+from planner.calls.call import Constant
+from planner.calls.verify.decisions import stored_rows
+from planner.calls.verify.synthetic import subject
+from planner.calls.verify.verify import COLUMNS, DECIDERS, Verification
+from planner.cells.costs import rho_of, to_units
+from planner.counting.tally import Cut
 from planner.gate import Gate, Session
-from planner.sources import Cut
+from planner.questions import body as bodies
+from planner.questions.statistic import Ranked, Summed
 from planner.sources.duckdb import DuckdbSource
-from planner.subject import subject
-from planner.verify import COLUMNS, DECIDERS, Verification
 from tests.planner.gates import open_gate, write
 
 PEOPLE = """SELECT CASE WHEN i % 2 = 0 THEN 'F' ELSE 'M' END AS sex, (i // 2 % 100)::INTEGER AS age,

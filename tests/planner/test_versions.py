@@ -13,14 +13,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner import archive
-from planner.accounts import Caps, Charge, Draft, View, joint_account, payers, total
-from planner.costs import PARTS, Cost, Spending, constant, rho_of
-from planner.errors import BudgetExceeded
+from planner.basics.errors import BudgetExceeded
+from planner.cells.costs import PARTS, Cost, Spending, constant, rho_of
+from planner.curator import archive
+from planner.curator.relocation import relocate
 from planner.gate import Gate
-from planner.ledger import Ledger
-from planner.relocation import relocate
-from planner.stores import Remote
+from planner.ledger.accounts import Caps, Charge, Draft, View, joint_account, payers, total
+from planner.ledger.ledger import Ledger
+from planner.policy.ledger import Remote
 from tests.planner.gates import open_gate
 from tests.planner.ledger_worker import remote
 from tests.proxy.postgres import Postgres, running

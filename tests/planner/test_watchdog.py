@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from planner.watchdog import Watchdog
+from planner.basics.watchdog import Watchdog
 
 
 def test_what_takes_too_long_is_stopped_once() -> None:

@@ -13,11 +13,11 @@ from typing import Any
 
 import duckdb
 
+from planner.basics.stopping import running as running_query
 from planner.gate import Gate
-from planner.stopping import running as running_query
-from proxy import house, server
-from proxy.journal import Journal
-from proxy.types import Column, Description, Table, oid_of
+from proxy.catalog.types import Column, Description, Table, oid_of
+from proxy.server import server, shared
+from proxy.server.journal import Journal
 
 
 class SmallCatalog:
@@ -76,7 +76,7 @@ class Running:
 
 
 @contextmanager
-def running(policy: Path, *, catalog: house.MakeCatalog = SmallCatalog, **config: Any) -> Iterator[Running]:
+def running(policy: Path, *, catalog: shared.MakeCatalog = SmallCatalog, **config: Any) -> Iterator[Running]:
     """Serve a policy with some keys of its [server] section changed, until the block ends."""
     gate = Gate.open(policy)
     log = Log()

@@ -13,7 +13,7 @@ import duckdb
 import psycopg
 
 from proxy.catalog import kinds
-from proxy.catalog.store import POSTGRES
+from proxy.catalog.relations.store import POSTGRES
 from tests.proxy.postgres import OWNER, running
 
 RELATIONS = (

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import SourceFailed
-from planner.ledger import Ledger
-from planner.passwords import Verifier, read_verifier, scram_verifier
-from planner.policy import load
-from proxy import tls
-from proxy.auth import (
+from planner.basics.errors import SourceFailed
+from planner.ledger.ledger import Ledger
+from planner.policy.file import load
+from planner.policy.passwords import Verifier, read_verifier, scram_verifier
+from proxy.server import tls
+from proxy.server.auth import (
     ELSEWHERE_TRIES,
     FAMILIAR_WAIT,
     FREE_TRIES,

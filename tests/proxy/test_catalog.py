@@ -13,9 +13,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from planner.errors import Refusal, TooLarge, Unsupported
+from planner.basics.errors import Refusal, TooLarge, Unsupported
+from planner.basics.stopping import Interrupted, Stop, stoppable
 from planner.gate import Gate
-from planner.stopping import Interrupted, Stop, stoppable
 from proxy.catalog import Catalog, answer
 from proxy.wire import oids, values
 from proxy.wire.values import Format

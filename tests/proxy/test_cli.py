@@ -19,12 +19,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from planner import passwords
-from planner.errors import BudgetExceeded, Refusal
+from planner.basics.errors import BudgetExceeded, Refusal
 from planner.gate import Gate
-from planner.result import OutputColumn, Result
-from proxy import cli
-from proxy.render import ASCII, Waiting, as_csv, as_json, measured_text, print_result, value_text
+from planner.plans.result import OutputColumn, Result
+from planner.policy import passwords
+from proxy.cli import main as cli
+from proxy.show.render import ASCII, Waiting, as_csv, as_json, measured_text, print_result, value_text
 
 ROOT = Path(__file__).parents[2]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
@@ -590,7 +590,7 @@ def test_an_answer_without_rows_keeps_its_header() -> None:
 
 def waiting_on(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return what is written while something waits, with the first second taken as over at once."""
-    monkeypatch.setattr("proxy.render.PATIENCE", 0.0)
+    monkeypatch.setattr("proxy.show.render.PATIENCE", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, no_color=True)
     with Waiting(console, "opening") as waiting:
         waiting.step("reading")
@@ -607,7 +607,7 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_quick_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.render.PATIENCE", 3600.0)
+    monkeypatch.setattr("proxy.show.render.PATIENCE", 3600.0)
     console = Console(file=io.StringIO(), force_terminal=True)
     with Waiting(console, "opening") as waiting:
         waiting.step("reading")

@@ -16,12 +16,12 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import noisegate
-from planner.errors import BadValue, UnknownTable
-from planner.fidelity import Fidelity, _round_width, fidelity, propose
+from planner.basics.errors import BadValue, UnknownTable
+from planner.calls.verify.verify import COLUMNS
+from planner.curator.fidelity import Fidelity, _round_width, fidelity, propose
 from planner.gate import Gate
-from planner.verify import COLUMNS
-from proxy import batch
-from proxy.page import page
+from proxy.cli import batch
+from proxy.show.page import page
 from tests.planner.gates import open_gate, write
 from tests.proxy.clients.fetch import BROWSER, NODE
 

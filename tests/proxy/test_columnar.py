@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.result import Columns
-from proxy import columnar
+from planner.plans.result import Columns
+from proxy.conversation import columnar
 from proxy.wire import oids, rows
 from proxy.wire.values import Format, encoder
 

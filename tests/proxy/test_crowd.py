@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.costs import to_units_down
+from planner.cells.costs import to_units_down
 from tests.proxy.servers import Running, running
 from tests.proxy.test_server import wait_until
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 import noisegate
-from planner import errors as refusals
-from planner.errors import Refusal
+from planner.basics import errors as refusals
+from planner.basics.errors import Refusal
 from proxy import dbapi
 from proxy.errors import UNEXPECTED, from_refusal, pointer, translated
 

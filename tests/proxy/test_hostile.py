@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from proxy import connection as connections
-from proxy.journal import MOST_WAITING, Journal
+from proxy.server import connection as connections
+from proxy.server.journal import MOST_WAITING, Journal
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient, kinds, raw, split
 from tests.proxy.servers import Running, running

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.passwords import scram_verifier
-from proxy import auth
-from proxy.auth import BINDING, PLAIN, PLUS
+from planner.policy.passwords import scram_verifier
+from proxy.server import auth
+from proxy.server.auth import BINDING, PLAIN, PLUS
 from proxy.wire import messages as m
 from tests.conftest import copy_adult
 from tests.proxy.raw import RawClient, Reply, kinds, raw, split

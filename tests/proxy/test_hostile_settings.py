@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.settings import names
-from proxy.house import policy_catalog
-from proxy.variables import MOST_KEPT, VARIABLES
+from planner.plans.settings import names
+from proxy.catalog.variables import MOST_KEPT, VARIABLES
+from proxy.server.shared import policy_catalog
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient, Reply, kinds, raw
 from tests.proxy.servers import Running, running

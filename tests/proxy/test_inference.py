@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from proxy.inference import parameter_types, sample
+from proxy.conversation.parameters import parameter_types, sample
 from proxy.wire import oids
 
 TYPES = {

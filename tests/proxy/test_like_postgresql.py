@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.house import policy_catalog
+from proxy.server.shared import policy_catalog
 from proxy.wire import messages as m
 from proxy.wire.messages import Message
 from proxy.wire.values import Format

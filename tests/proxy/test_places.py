@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from proxy.places import Places
+from proxy.server.places import Places
 
 
 @contextmanager

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from planner.basics.cache import ENTRY
 from planner.gate import Gate
-from planner.kept import ENTRY
-from planner.plan import Plan
-from proxy.answers import Outcome, Price
-from proxy.recall import MOST_BYTES, MOST_ROWS, Recall, key_of
+from planner.plans.plan import Plan
+from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, Recall, key_of
+from proxy.conversation.route import Outcome, Price
 
 SQL = "SELECT count(*) FROM adult"
 

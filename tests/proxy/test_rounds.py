@@ -13,10 +13,10 @@ import psycopg
 import pytest
 
 import noisegate
-from planner import enlisted
+from planner.calls.rounds import roster
 from planner.gate import Gate
-from proxy import cli
-from proxy.house import policy_catalog
+from proxy.cli import main
+from proxy.server.shared import policy_catalog
 from tests.proxy import town
 from tests.proxy.servers import running
 
@@ -56,7 +56,7 @@ def run(adult_policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     monkeypatch.chdir(adult_policy.parent)
 
     def run(*arguments: str) -> Ended:
-        code = cli.main(list(arguments))
+        code = main.main(list(arguments))
         return Ended(code, *capsys.readouterr())
 
     return run
@@ -209,7 +209,7 @@ def test_a_file_is_explained_and_released(run: Run, adult_policy: Path) -> None:
     )
     gate = Gate.open(adult_policy)
     try:
-        assert enlisted.entries(gate.ledger) == []
+        assert roster.entries(gate.ledger) == []
         first = run("round", "q3.toml", "--format", "json")
         assert first.returncode == 0
         assert [row["analyst"] for row in json.loads(first.stdout)] == ["ann", "bob"]

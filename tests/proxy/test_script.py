@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.errors import Forbidden, Refusal
-from planner.statement import spaced
-from proxy.script import read_script
-from proxy.statements import (
+from planner.basics.errors import Forbidden, Refusal
+from planner.sql.statement import spaced
+from proxy.conversation.script import read_script
+from proxy.conversation.statements import (
     Ask,
     Begin,
     CloseCursor,

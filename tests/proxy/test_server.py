@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import noisegate
-from planner.errors import PolicyRefusal, SourceFailed
+from planner.basics.errors import PolicyRefusal, SourceFailed
 from planner.gate import Session
 from tests.proxy.servers import Running, running
 

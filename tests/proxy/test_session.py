@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.gate import Gate, Session
-from proxy import session as sessions
-from proxy.session import Conversation, Work
-from proxy.ticket import CANCELED, TIMEOUT, Stopped
-from proxy.variables import Variables
+from proxy.catalog.variables import Variables
+from proxy.conversation import session as sessions
+from proxy.conversation.session import Conversation, Work
+from proxy.conversation.ticket import CANCELED, TIMEOUT, Stopped
 from proxy.wire import messages as m
 from proxy.wire import oids
 from proxy.wire.messages import Message, ProtocolViolation

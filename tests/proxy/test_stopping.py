@@ -19,9 +19,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner import sandbox
+from planner.duck import sandbox
 from proxy.catalog import answer
-from proxy.house import THREADS, policy_catalog
+from proxy.server.shared import THREADS, policy_catalog
 from tests.proxy.servers import Running, running
 from tests.proxy.test_server import wait_until
 

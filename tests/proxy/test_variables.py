@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from planner.errors import Refusal
-from proxy.variables import NOTICES, VARIABLES, Variables, shown_name
+from planner.basics.errors import Refusal
+from proxy.catalog.variables import NOTICES, VARIABLES, Variables, shown_name
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from proxy.dbapi import Connection
-from proxy.house import policy_catalog
+from proxy.server.shared import policy_catalog
 from tests.proxy import town
 from tests.proxy.clients.questions import QUESTIONS
 from tests.proxy.postgres import OWNER, Postgres

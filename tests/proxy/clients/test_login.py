@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from planner.passwords import scram_verifier
+from planner.policy.passwords import scram_verifier
 from tests.proxy import town
 from tests.proxy.clients import test_jdbc, test_node
 from tests.proxy.clients.fetch import JDBC, NODE_MODULES

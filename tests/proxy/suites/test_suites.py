@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from proxy.house import policy_catalog
+from proxy.server.shared import policy_catalog
 from tests.proxy import town
 from tests.proxy.clients.fetch import SUITES, suite_folder
 from tests.proxy.servers import Running, running

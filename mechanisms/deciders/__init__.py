@@ -1,0 +1,1 @@
+"""Is a synthetic answer within tau of the truth? Yes or no, privately."""

@@ -1,0 +1,1 @@
+"""Linear Gaussian mechanisms: what one costs, and what it tells."""

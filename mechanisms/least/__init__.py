@@ -1,0 +1,1 @@
+"""The least information that meets accuracy targets, given what is known."""

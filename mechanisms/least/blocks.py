@@ -1,0 +1,185 @@
+"""Rows with targets and what is known, in blocks, and what a solution costs once it meets all targets.
+
+What `orbits` and `splitting` have in common: they look for new information, one matrix for each
+block, on coordinates in which all that is asked and known has room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from mechanisms.gaussian.linear import Indices, Matrix, row_space
+
+FAINT = 1e-12
+"""Information below this part of the largest is rounding."""
+
+_GRID, _LEVELS = 17, 3
+"""The best scale is looked for on a grid, then on finer ones around what was best."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """One block: row `rows[j]` of the problem has the part V[j], on coordinates that stand for the cells `cells`.
+
+    `known` are rows that are known with variance one, (k, D) as V is (m, D); None if there are none.
+    """
+
+    rows: Indices
+    V: Matrix
+    cells: Indices
+    copies: int = 1
+    known: Matrix | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A block on the span of its rows and of what is known: V = L Q, known = B Q, Q orthonormal (None: all)."""
+
+    rows: Indices
+    cells: Indices
+    copies: int
+    L: Matrix
+    B: Matrix
+    Q: Matrix | None
+
+    def metric(self, mu: Matrix) -> Matrix:
+        """Return G with G G^T = Q diag(mu) Q^T, lower triangular."""
+        root = np.sqrt(mu[self.cells])
+        if self.Q is None:
+            return np.diag(root)
+        half = self.Q * root
+        return np.asarray(np.linalg.cholesky(half @ half.T), dtype=np.float64)
+
+    def spread(self, rows: Matrix) -> Matrix:
+        """Return rows on the block's own coordinates."""
+        return rows if self.Q is None else np.asarray(rows @ self.Q)
+
+
+def part_of(block: Block, c: Matrix) -> Part:
+    V, B = block.V / np.sqrt(c[block.rows])[:, None], block.V[:0] if block.known is None else block.known
+    B = B[B.any(axis=1)]
+    stack = np.vstack([B, V])
+    lengths = np.linalg.norm(stack, axis=1, keepdims=True)
+    Q = row_space(stack / np.where(lengths > 0, lengths, 1.0))
+    L, B = (V, B) if len(Q) == V.shape[1] else (V @ Q.T, B @ Q.T)
+    if len(B) > len(Q):
+        B = qr(B, mode="r", check_finite=False)[0][: len(Q)]
+    return Part(block.rows, block.cells, block.copies, L, B, None if len(Q) == V.shape[1] else Q)
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """New information of a part, as rows, and what it is worth at another scale t: the variance of row j is then the
+    sum over k of squares[j, k] / (1 + (t - 1) shares[k]).
+    """
+
+    rows: Matrix
+    squares: Matrix
+    shares: Matrix
+
+
+def piece(rows: Matrix, V: Matrix, B: Matrix, G: Matrix) -> Piece:
+    """Return the piece of rows, where V and B are what is asked and known, all on coordinates in which G is one.
+
+    With K + R = F F^T and F^-1 R F^-T = X diag(shares) X^T, the squares are those of V F^-T X.
+    """
+    R = rows.T @ rows
+    C = B.T @ B + R
+    factor = np.linalg.cholesky(C + FAINT * float(C.diagonal().max()) * np.eye(len(C)))
+    half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
+    shares, X = np.linalg.eigh(half @ half.T)
+    z = X.T @ solve_triangular(factor, V.T, lower=True, check_finite=False)
+    return Piece(outside(rows, G), z.T**2, np.clip(shares, 0.0, 1.0))
+
+
+def outside(rows: Matrix, G: Matrix) -> Matrix:
+    """Return rows of information on a part's own coordinates."""
+    return np.asarray(solve_triangular(G, rows.T, lower=True, trans="T", check_finite=False).T)
+
+
+@dataclass(frozen=True, eq=False)
+class Solution:
+    """New information of each part as rows, a scale of it, and how much of each row of the problem is added."""
+
+    cost: float
+    rows: list[Matrix]
+    scale: float
+    more: Matrix
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """No solution costs less than `value`. If the targets were larger by small parts p, it would be p @ multipliers
+    less; to that bound everything that is asked and known contributes `worth`.
+    """
+
+    value: float
+    multipliers: Matrix
+    worth: float
+
+    def at(self, factor: float) -> float:
+        """Return what no solution costs less than for targets so many times as large."""
+        more = (factor - 1) * float(self.multipliers.sum())
+        return self.value - self.worth * more / (self.worth + more) if self.worth else self.value
+
+
+class Problem:
+    """Rows with targets of one, in parts."""
+
+    def __init__(self, parts: list[Part], sizes: Matrix, members: Matrix) -> None:
+        self.parts, self.sizes, self.members, self.count = parts, sizes, members, len(members)
+        self.squares = np.zeros((self.count, len(sizes)))  # what a row costs the cells when it is measured by itself
+        for part in parts:
+            self.squares[part.rows[:, None], part.cells] += part.spread(part.L) ** 2 / sizes[part.cells]
+        self.squares *= members[:, None]
+        self.paid = self.profile([part.B for part in parts])  # for what is known
+
+    def profile(self, rows: Sequence[Matrix]) -> Matrix:
+        """Return what cells pay for rows of each part."""
+        found = np.zeros(len(self.sizes))
+        for part, each in zip(self.parts, rows, strict=True):
+            found[part.cells] += part.copies * (part.spread(each) ** 2).sum(axis=0)
+        return found / self.sizes
+
+    @property
+    def nothing(self) -> Solution:
+        return Solution(np.inf, [part.L[:0] for part in self.parts], 0.0, np.zeros(self.count))
+
+    def solution(self, pieces: Sequence[Piece]) -> Solution:
+        """Return new information scaled and with more of some rows, so that all targets are met, as cheaply as can be.
+
+        A row whose variance is above one is measured by itself as well, by 1 - 1 / variance: that is paid by its own
+        cells, and they may be cheap ones.
+        """
+        rows = [each.rows for each in pieces]
+        profile, best = self.profile(rows), self.nothing
+        low, high = 0.0, 1.5 * max(float(self._variances(np.ones(1), pieces).max()), 1.0)
+        for _ in range(_LEVELS):
+            scales = np.linspace(low, high, _GRID)[1 if low == 0 else 0 :]
+            more = np.maximum(1 - 1 / self._variances(scales, pieces), 0.0)
+            costs = (scales[:, None] * profile + more @ self.squares).max(axis=1)
+            at = int(np.argmin(costs))
+            if costs[at] < best.cost:
+                best = Solution(float(costs[at]), rows, float(scales[at]), more[at])
+            low, high = (float(scales[at - 1]) if at else low), float(scales[min(at + 1, len(scales) - 1)])
+        return best
+
+    def _variances(self, scales: Matrix, pieces: Sequence[Piece]) -> Matrix:
+        found = np.zeros((len(scales), self.count))
+        for part, each in zip(self.parts, pieces, strict=True):
+            found[:, part.rows] += (1 / np.maximum(1 + np.outer(scales - 1, each.shares), 1e-12)) @ each.squares.T
+        return found
+
+    def rows(self, found: Solution) -> tuple[Matrix, ...]:
+        """Return the rows of each block to release."""
+        made = []
+        for part, rows in zip(self.parts, found.rows, strict=True):
+            also = (found.more * self.members)[part.rows] / part.copies
+            values, vectors = np.linalg.eigh(found.scale * (rows.T @ rows) + (part.L.T * also) @ part.L)
+            keep = values > FAINT * float(values[-1])
+            made.append(part.spread((np.sqrt(values[keep]) * vectors[:, keep]).T))
+        return tuple(made)

@@ -1,0 +1,1 @@
+"""Exact random draws, and what they cost."""

@@ -1,0 +1,1 @@
+"""Functions in FROM; none knows another."""

@@ -1,0 +1,1 @@
+"""noisegate.choose: one of several analyses, without paying for the others."""

@@ -1,0 +1,1 @@
+"""noisegate.enlist, withdraw and release: one release for several analysts."""

@@ -1,0 +1,131 @@
+"""The queries of rounds: who enlisted what, with which accuracy. Kept in the ledger's database; nothing is spent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from planner.basics.errors import BadValue, Forbidden
+from planner.ledger.accounts import Release
+from planner.ledger.ledger import Ledger
+from planner.ledger.stores import Connection
+from planner.plans.settings import Settings
+
+COLUMNS = "id, round, analyst, sql, wish, created"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """How accurate an answer should be: the settings that a session would ask it with."""
+
+    error: float
+    confidence: float
+    relative: bool = False
+    sum_error: float | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Wish:
+        return cls(settings.error, settings.confidence, settings.relative, settings.sum_error)
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(self.error, self.confidence, self.relative, self.sum_error)
+
+    def scaled(self, factor: float) -> Wish:
+        """Return the wish for errors that are so many times as large."""
+        own = None if self.sum_error is None else self.sum_error * factor
+        return replace(self, error=self.error * factor, sum_error=own)
+
+    @property
+    def text(self) -> str:
+        """Return the half-width of a count, and of a sum if that has its own, for people."""
+        count = f"{self.error:.2%}".replace("%", " %") if self.relative else f"{self.error:,.4g}"
+        return count if self.sum_error is None else f"{count}, sums ± {self.sum_error:,.6g}"
+
+
+@dataclass(frozen=True)
+class Enlisted:
+    """One query of a round; numbers count from 1 over all rounds, and are never used again."""
+
+    number: int
+    round: str
+    analyst: str
+    sql: str
+    wish: Wish
+    created: str
+
+
+def question_of(round_: str) -> str:
+    """Return under which question the record of a released round is stored."""
+    return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
+
+
+def enlist(ledger: Ledger, round_: str, analyst: str, sql: str, wish: Wish) -> Enlisted:
+    """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with ledger.beside(write=True) as connection:
+        same = [e for e in _entries(connection, round_) if (e.analyst, e.sql) == (analyst, sql)]
+        if same and same[0].wish == wish:
+            return same[0]
+        for entry in same:
+            _withdraw(connection, entry, now)
+        row = (round_, analyst, sql, json.dumps(asdict(wish)), now)
+        (number,) = connection.execute(
+            "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
+        ).fetchone()
+        return Enlisted(number, round_, analyst, sql, wish, now)
+
+
+def withdraw(ledger: Ledger, round_: str, analyst: str, number: int | None) -> list[Enlisted]:
+    """Return the analyst's own queries that no longer belong to the round: one, or all for None."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    with ledger.beside(write=True) as connection:
+        found = _entries(connection, round_)
+        own = [e for e in found if e.analyst == analyst and number in (None, e.number)]
+        if not own:
+            others = any(number == e.number for e in found)
+            what = f"query {number} of round {round_}" if number is not None else f"a query in round {round_}"
+            if others:
+                raise Forbidden(f"{what} was enlisted by somebody else", hint="each analyst withdraws their own")
+            raise BadValue(f"you have not enlisted {what}", hint="see noisegate.rounds")
+        for entry in own:
+            _withdraw(connection, entry, now)
+        return own
+
+
+def entries(ledger: Ledger, round_: str | None = None) -> list[Enlisted]:
+    """Return the queries of a round, or of all rounds, in the order in which they were enlisted."""
+    with ledger.beside(write=False) as connection:
+        return _entries(connection, round_)
+
+
+def records(ledger: Ledger, round_: str, tables: Sequence[str]) -> list[Release]:
+    """Return the records of a round's releases, newest first."""
+    question = question_of(round_)
+    found = [r for table in tables for r in ledger.find(question, table=table)]
+    return sorted(found, key=lambda release: -release.id)
+
+
+def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
+    """Raise if the round is not what was planned any more; inside the transaction that releases it."""
+    if _entries(connection, planned[0].round) != list(planned):
+        raise BadValue(
+            f"round {planned[0].round} was changed while it was planned",
+            hint="nothing was charged; look at its price again, and release it",
+        )
+
+
+def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
+    where = "" if round_ is None else "AND round = ?"
+    rows = connection.execute(
+        f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
+        () if round_ is None else (round_,),
+    )
+    return [Enlisted(n, name, who, sql, Wish(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows]
+
+
+def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:
+    connection.execute("UPDATE enlisted SET withdrawn = ? WHERE id = ?", (now, entry.number))

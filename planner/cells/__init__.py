@@ -1,0 +1,1 @@
+"""The public domain as integers, and what its cells pay."""

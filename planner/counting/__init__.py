@@ -1,0 +1,1 @@
+"""SQL that counts and sums rows by cells, the same for every engine."""

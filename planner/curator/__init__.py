@@ -1,0 +1,1 @@
+"""Commands for the curator, one a module."""

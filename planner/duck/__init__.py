@@ -1,0 +1,1 @@
+"""The only DuckDB that an analyst's text meets."""

@@ -1,0 +1,1 @@
+"""The durable record of releases and charges; knows no SQL of analysts."""

@@ -1,0 +1,1 @@
+"""What is bought, for which price, and how it is told."""

@@ -1,0 +1,1 @@
+"""What the curator says: the policy file, section by section."""

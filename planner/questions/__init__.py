@@ -1,0 +1,1 @@
+"""What can be asked, as values, and how a release of it is written down."""

@@ -1,0 +1,1 @@
+"""From text to what is asked of the rows."""

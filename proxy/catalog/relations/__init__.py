@@ -1,0 +1,1 @@
+"""The tables and functions of PostgreSQL's catalog, filled from the policy."""

@@ -1,0 +1,1 @@
+"""Questions about the catalog, rewritten for the database that answers them."""

@@ -1,0 +1,1 @@
+"""One client's conversation: messages in, bytes out; no sockets."""

@@ -1,0 +1,1 @@
+"""Sockets, logins and processes: noisegate serve."""

@@ -1,0 +1,474 @@
+"""One client's socket: bytes in and out, TLS, login, timeouts. What is said over it is proxy/conversation's."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import math
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any
+
+from proxy.conversation.session import Conversation, Ended, Send, Steps, Work
+from proxy.conversation.ticket import CANCELED, GONE, SHUTDOWN, TIMEOUT, Reason
+from proxy.server.auth import LONGEST_NAME, Key, LoginFailed, Scram, new_secret
+from proxy.server.login import Caller, Refused, negotiation, open_session, read_startup
+from proxy.wire import messages as m
+from proxy.wire import replies
+from proxy.wire.codec import Decoder, Limits
+from proxy.wire.messages import Message, ProtocolViolation
+from proxy.wire.replies import Complaint, Severity, Status
+from proxy.wire.state import Event, State, after
+
+if TYPE_CHECKING:
+    from proxy.server.shared import House
+
+MESSAGE_PATIENCE = 60.0
+"""Seconds in which a message that has begun must end."""
+
+READ_PATIENCE = 120.0
+"""Seconds in which a client must take up some of what waits for it."""
+
+MOST_UNREAD = 2**18
+"""Bytes that are taken from a client while a statement runs."""
+
+MOST_UNSENT = 2**16
+"""Bytes that wait for the end of a pipeline before they are sent."""
+
+
+class Gone(Exception):
+    """The client is not there any more."""
+
+
+class Connection(asyncio.Protocol):
+    """One connection, from its first byte to its last; runs as a task of its own."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.process = 0
+        self.secret = new_secret()
+        self.analyst: str | None = None
+        self.peer = "?"
+        self.silent = True  # until it has said who it is
+        self._decoder = Decoder(Limits(message=house.config.max_message_bytes))
+        self._state = State.OPENED
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._writable: asyncio.Future[None] | None = None
+        self._work: tuple[Work, Future[Any], asyncio.Future[Any]] | None = None
+        self._busy: Future[Any] | None = None
+        self._lost = self._closing = self._secure = False
+        self._conversation: Conversation | None = None
+        self._started = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    # --- called by asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self._transport is not None:  # TLS has begun, and tells so
+            self._transport = transport
+            return
+        self._transport = transport
+        address = transport.get_extra_info("peername") or ("?",)
+        self.peer = str(address[0])
+        _keep_alive(transport.get_extra_info("socket"))
+        self.house.arrived(self)
+        self.task = self._loop.create_task(self._live())
+
+    def data_received(self, data: bytes) -> None:
+        self._decoder.feed(data)
+        if self._waiter is not None:
+            self._wake(self._waiter)
+        elif self._decoder.waiting > MOST_UNREAD and self._transport is not None:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio names it
+        self._lost = True
+        self.stop(GONE)
+        for waiting in (self._waiter, self._writable):
+            if waiting is not None:
+                self._wake(waiting)
+
+    def pause_writing(self) -> None:
+        self._writable = self._loop.create_future()
+
+    def resume_writing(self) -> None:
+        if self._writable is not None:
+            self._wake(self._writable)
+        self._writable = None
+
+    @staticmethod
+    def _wake(future: asyncio.Future[None]) -> None:
+        if not future.done():
+            future.set_result(None)
+
+    # --- called by the server
+
+    def stop(self, reason: Reason, *, unless_charged: bool = False) -> None:
+        """Stop the statement that runs, if there is one that can be stopped."""
+        if self._work is None:
+            return
+        work, future, outcome = self._work
+        ended = work.ticket.stop(reason, unless_charged=unless_charged)
+        if ended is not None and not outcome.done():
+            outcome.set_exception(ended)
+            future.cancel()  # if it still waits, it leaves the queue
+
+    def cancel(self, secret: bytes) -> None:
+        """Stop the statement for a client that shows the secret."""
+        if hmac.compare_digest(secret, self.secret):
+            self.house.journal.info("canceled", analyst=self.analyst, process=self.process)
+            self.stop(CANCELED)
+
+    def shut_down(self) -> None:
+        """End the connection after what is charged was answered; at once if there is nothing of that kind."""
+        self._closing = True
+        self.stop(SHUTDOWN, unless_charged=True)
+        if self._waiter is not None:
+            self._wake(self._waiter)
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of rows are kept for the client."""
+        return 0 if self._conversation is None else self._conversation.held
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- the life of a connection
+
+    async def _live(self) -> None:
+        try:
+            await self._until_the_end()
+        except Gone:
+            pass
+        except Refused as refused:
+            self._say(replies.complaint(refused.complaint))
+        except ProtocolViolation as violation:
+            self.house.metrics.add("noisegate_protocol_violations_total")
+            self.house.journal.warn("protocol violation", peer=self.peer, analyst=self.analyst, reason=str(violation))
+            self._say(replies.complaint(Complaint(str(violation), violation.sqlstate, Severity.FATAL)))
+        except (OSError, ssl.SSLError, asyncio.CancelledError):
+            pass
+        except Exception as error:
+            self.house.journal.crash("connection failed", error)
+        finally:
+            self._state = after(self._state, Event.GOODBYE)
+            self.house.left(self)
+            if self._transport is not None:
+                self._transport.close()
+
+    async def _until_the_end(self) -> None:
+        try:
+            async with asyncio.timeout(self.house.config.login_timeout):
+                caller = await self._login()
+        except TimeoutError:
+            raise Refused("57014", "the login took too long") from None
+        if caller is not None:
+            await self._talk()
+
+    def _say(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._lost:
+            self._transport.write(data)
+
+    async def _flush(self) -> None:
+        """Send what the conversation has to say, and wait while the client does not read."""
+        if self._conversation is not None:
+            self._say(self._conversation.take())
+        if self._writable is not None:
+            try:
+                async with asyncio.timeout(READ_PATIENCE):
+                    await self._writable
+            except TimeoutError:
+                self.abort()
+                raise Gone from None
+        if self._lost:
+            raise Gone
+
+    async def _next(self, patience: float = 0.0) -> Message | None:
+        """Return the next message; None when the connection ends, or nothing came for `patience` seconds."""
+        while True:
+            message = self._decoder.next()
+            if message is not None:
+                return message
+            before = self._decoder.waiting
+            await self._flush()
+            if self._lost or self._closing:
+                return None
+            if self._decoder.waiting != before:
+                continue  # more came while the client was slow to read
+            if not await self._more(MESSAGE_PATIENCE if self._decoder.waiting else patience):
+                return None
+
+    async def _more(self, patience: float) -> bool:
+        """Wait for more bytes, at most `patience` seconds if that is not 0; return whether some came."""
+        self._waiter = self._loop.create_future()
+        timer = self._loop.call_later(patience, self._wake, self._waiter) if patience else None
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+        before = self._decoder.waiting
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+            if timer is not None:
+                timer.cancel()
+        return self._decoder.waiting > before or not (patience or self._lost or self._closing)
+
+    # --- login
+
+    async def _login(self) -> Caller | None:
+        """Return who has logged in; None if there was only a request to cancel, or a goodbye."""
+        startup = await self._opening()
+        if startup is None:
+            return None
+        self.silent = False
+        self._decoder.started()
+        self._say(negotiation(startup))
+        caller = read_startup(startup)
+        self._check_encrypted()
+        await self._authenticate(caller)
+        self._decoder.logged_in()
+        self._welcome(caller)
+        return caller
+
+    async def _opening(self) -> m.Startup | None:
+        while True:
+            message = await self._next()
+            if message is None:
+                return None
+            self._state = after(self._state, message)
+            match message:
+                case m.SslRequest():
+                    await self._start_tls()
+                case m.GssRequest():
+                    self._say(replies.NO_TLS)
+                case m.CancelRequest():
+                    self.house.cancel(message)
+                    return None
+                case m.Startup():
+                    return message
+
+    async def _start_tls(self) -> None:
+        tls = self.house.tls
+        if tls is None:
+            self._say(replies.NO_TLS)
+            return
+        if self._decoder.waiting:
+            raise ProtocolViolation("bytes came before the TLS handshake that were meant to be inside it")
+        assert self._transport is not None
+        self._say(replies.YES_TLS)
+        secured = await self._loop.start_tls(self._transport, self, tls.context, server_side=True)
+        if secured is None or self._lost:
+            raise Gone
+        self._transport, self._secure = secured, True
+        self._state = after(self._state, Event.TLS)
+
+    def _check_encrypted(self) -> None:
+        if self.house.config.encryption == "required" and not self._secure:
+            raise Refused("28000", "the connection must be encrypted", hint="connect with sslmode=require")
+
+    async def _authenticate(self, caller: Caller) -> None:
+        key, house = (self.peer, caller.user[:LONGEST_NAME]), self.house
+        await self._wait_for_turn(key)
+        try:
+            await (self._trust(caller) if house.config.auth == "trust" else self._scram(caller, key))
+        except LoginFailed as failed:
+            if failed.sqlstate != "08P01":
+                house.back_off.failed(key, time.monotonic())
+            house.metrics.add("noisegate_logins_total", result="failed")
+            house.journal.warn("login failed", peer=self.peer, user=caller.user, reason=failed.reason)
+            what = "password" if house.config.auth == "scram" else "trust"
+            raise Refused(failed.sqlstate, f'{what} authentication failed for user "{caller.user}"') from None
+        house.back_off.succeeded(key)
+        self.analyst = caller.user
+        house.admit(self)
+
+    async def _wait_for_turn(self, key: Key) -> None:
+        """Return when a try to log in may be judged; Refused if that is not soon."""
+        while (wait := self.house.back_off.wait(key, time.monotonic())) > 0:
+            if not self.house.back_off.knows(key):
+                self.house.metrics.add("noisegate_logins_total", result="back-off")
+                raise Refused("28000", f"too many failed logins, try again in {math.ceil(wait)} seconds")
+            await asyncio.sleep(wait)
+
+    async def _trust(self, caller: Caller) -> None:
+        if caller.user not in self.house.gate.policy.analysts:
+            raise LoginFailed("no such analyst", sqlstate="28000")
+
+    async def _scram(self, caller: Caller, key: Key) -> None:
+        verifier, known = self.house.verifiers.of_user(caller.user)
+        binding = self.house.tls.binding if self.house.tls is not None and self._secure else None
+        exchange = Scram(verifier, known=known, binding=binding)
+        self._say(replies.sasl(exchange.mechanisms))
+        initial = m.SaslInitial.of(await self._password())
+        self._say(replies.sasl_continue(exchange.first(initial.mechanism, initial.data or b"")))
+        proof = (await self._password()).data
+        await self._wait_for_turn(key)  # others may have failed since this one began
+        final = exchange.final(proof)
+        self._say(replies.sasl_final(final))
+
+    async def _password(self) -> m.Password:
+        message = await self._next()
+        if message is None:
+            raise Gone
+        self._state = after(self._state, message)
+        if not isinstance(message, m.Password):
+            raise Gone  # it said goodbye
+        return message
+
+    def _welcome(self, caller: Caller) -> None:
+        house = self.house
+        session, variables = open_session(house.gate, caller, timeouts=house.timeouts())
+        self._conversation = Conversation(
+            session,
+            variables=variables,
+            make_catalog=lambda settings: house.catalog(caller.user, caller.database, self._with_process(settings)),
+            recall=house.recall,
+            on_end=self._ended,
+            held_elsewhere=lambda: house.held_by(caller.user, but=self),
+        )
+        self._state = after(self._state, Event.WELCOME)
+        house.metrics.add("noisegate_logins_total", result="ok")
+        house.journal.info("connected", analyst=caller.user, peer=self.peer, tls=self._secure, process=self.process)
+        self._say(
+            replies.AUTHENTICATED
+            + replies.parameters(variables.reported())
+            + replies.key_data(self.process, self.secret)
+            + replies.ready(Status.IDLE)
+        )
+
+    def _with_process(self, settings: Callable[[str], str | None]) -> Callable[[str], str | None]:
+        """Return the settings, and the number of this connection for pg_backend_pid()."""
+        return lambda name: str(self.process) if name == "pg_backend_pid" else settings(name)
+
+    # --- statements
+
+    async def _talk(self) -> None:
+        conversation = self._conversation
+        assert conversation is not None
+        while not self._closing:
+            message = self._decoder.next() or await self._next(self._idle_patience(conversation))
+            if message is None or isinstance(message, m.Terminate):
+                break
+            self._started = time.monotonic()
+            await self._drive(conversation.handle(message))
+            self._state = conversation.state
+            if conversation.state is State.SKIPPING or conversation.unsent > MOST_UNSENT:
+                await self._flush()
+        await self._farewell(conversation, message)
+
+    def _idle_patience(self, conversation: Conversation) -> float:
+        name = "idle_session_timeout"
+        if conversation.transaction.status is not Status.IDLE:
+            name = "idle_in_transaction_session_timeout"
+        return _least(conversation.variables.seconds(name), self.house.config.idle_timeout)
+
+    async def _farewell(self, conversation: Conversation, message: Message | None) -> None:
+        self._say(conversation.take())
+        if isinstance(message, m.Terminate) or self._lost:
+            return
+        reason = SHUTDOWN if self._closing else Reason("terminating connection due to idle-session timeout", "57P05")
+        self._say(replies.complaint(Complaint(reason.message, reason.sqlstate, Severity.FATAL)))
+
+    async def _drive(self, steps: Steps) -> None:
+        """Do the work that a message needs, one piece after the other."""
+        value: Any = None
+        error: Exception | None = None
+        while True:
+            try:
+                step = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration:
+                return
+            value = error = None
+            try:
+                if isinstance(step, Send):
+                    await self._flush()
+                else:
+                    value = await self._perform(step)
+            except Gone:
+                steps.close()
+                raise
+            except Exception as raised:
+                if self._lost:
+                    steps.close()
+                    raise Gone from None
+                error = raised
+                self.house.note_crash(raised)
+
+    async def _perform(self, work: Work) -> Any:  # Any: each kind of work gives something else
+        """Return what the work gives, done in a thread; leave it there if it is stopped on its way."""
+        if self._busy is not None and not self._busy.done():
+            await self._outcome(work, self._busy, self._ignored)
+        future = self.house.submit(work.do, whose=self.analyst or "")
+        try:
+            return await self._outcome(work, future, self._settled)
+        finally:
+            self._busy = None if future.done() else future
+
+    async def _outcome(self, work: Work, future: Future[Any], settle: Callable[..., None]) -> Any:
+        outcome: asyncio.Future[Any] = self._loop.create_future()
+        future.add_done_callback(lambda done: self.house.call_soon(settle, done, outcome))
+        self._work = work, future, outcome
+        timer = self._timer()
+        try:
+            return await outcome
+        finally:
+            self._work = None
+            if timer is not None:
+                timer.cancel()
+
+    def _timer(self) -> asyncio.TimerHandle | None:
+        conversation = self._conversation
+        assert conversation is not None
+        limit = _least(conversation.variables.seconds("statement_timeout"), self.house.config.statement_timeout)
+        if not limit:
+            return None
+        return self._loop.call_later(max(0.0, self._started + limit - time.monotonic()), self.stop, TIMEOUT)
+
+    @staticmethod
+    def _settled(done: Future[Any], outcome: asyncio.Future[Any]) -> None:
+        if outcome.done():
+            return
+        if done.cancelled():  # the server ends
+            outcome.cancel()
+        elif (error := done.exception()) is not None:
+            outcome.set_exception(error)
+        else:
+            outcome.set_result(done.result())
+
+    @staticmethod
+    def _ignored(_: Future[Any], outcome: asyncio.Future[Any]) -> None:
+        if not outcome.done():
+            outcome.set_result(None)
+
+    def _ended(self, ended: Ended) -> None:
+        self.house.count(self.analyst or "?", ended, time.monotonic() - self._started)
+
+
+def _least(*limits: float) -> float:
+    """Return the smallest limit that is one; 0 is none."""
+    return min((limit for limit in limits if limit > 0), default=0.0)
+
+
+def _keep_alive(found: socket.socket | None) -> None:
+    """Notice within a few minutes that the other end is gone without a word."""
+    if found is None or found.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4), ("TCP_USER_TIMEOUT", 120_000)):
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

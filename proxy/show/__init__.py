@@ -1,0 +1,1 @@
+"""Answers for people: tables, JSON, CSV, pages."""
