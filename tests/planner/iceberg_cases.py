@@ -17,7 +17,7 @@ from planner.sources.spark import session
 from tests.planner import engines
 from tests.planner.engines import grid, table
 from tests.planner.gates import policy, switch_noise_off
-from tests.planner.test_conformance import UNITS, VARIANTS, vector, workspace
+from tests.planner.sources.test_conformance import UNITS, VARIANTS, vector, workspace
 
 MASTER = "local[1]"
 NAME = "lake.clinic.ghent.people"
