@@ -12,6 +12,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from planner.basics.errors import AmbiguousColumn, NotGrouped, SyntaxRefusal, UnknownColumn, UnknownTable, Unsupported
 from planner.duck.sandbox import function_name, span
+from planner.sql.meaning import TYPES, in_duckdb
 from planner.sql.query import AGGREGATES_HINT, INTERVALS, RESERVED, Catalog
 from planner.sql.statement import DIALECT
 
@@ -108,14 +109,13 @@ def inline_interval_aliases(tree: exp.Query) -> None:
 
 
 def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
-    """Return the tree with every column qualified, stars and ordinals expanded, types noted, and the integer
-    division of PostgreSQL written out."""
+    """Return the tree with every column qualified, stars and ordinals expanded, and written as DuckDB means it."""
     for table in tree.find_all(exp.Table):
         if not table.db and table_key(table) in catalog.types:
             table.set("db", exp.to_identifier("", quoted=True))
     try:
         tree = qualify(tree, schema=catalog.schema, dialect=DIALECT)
-        tree = annotate_types(tree, schema=catalog.schema, dialect=DIALECT)
+        tree = annotate_types(tree, schema=catalog.schema, dialect=DIALECT, expression_metadata=TYPES)
     except OptimizeError as error:
         raise _unresolved(error, tree, catalog) from None
     except SqlglotError as error:
@@ -125,9 +125,7 @@ def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
     for table in tree.find_all(exp.Table):
         if not table.db:
             table.set("db", None)
-    divided = tree.transform(_truncating_division)
-    assert isinstance(divided, exp.Query)
-    return divided
+    return in_duckdb(tree)
 
 
 def _unresolved(error: OptimizeError, tree: exp.Query, catalog: Catalog) -> UnknownColumn | AmbiguousColumn:
@@ -152,18 +150,6 @@ def _is_ambiguous(column: exp.Column, catalog: Catalog) -> bool:
     sources = [select.args["from_"].this, *(join.this for join in select.args.get("joins") or ())]
     tables = [catalog.types.get(source.name, {}) for source in sources if isinstance(source, exp.Table)]
     return sum(column.name in table for table in tables) > 1
-
-
-def _truncating_division(node: exp.Expr) -> exp.Expr:
-    """PostgreSQL divides integers toward zero; DuckDB's / does not."""
-    if not isinstance(node, exp.Div) or not node.args.get("typed"):
-        return node
-    node.set("typed", False)
-    if not (node.left.is_type(*exp.DataType.INTEGER_TYPES) and node.right.is_type(*exp.DataType.INTEGER_TYPES)):
-        return node
-    whole = exp.IntDiv(this=node.left.copy(), expression=node.right.copy())
-    whole.type = exp.DataType.build("bigint")
-    return whole
 
 
 def note_outputs(tree: exp.Query) -> None:
