@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 
-AS_WRITTEN = ("TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "TO_NUMBER", "ENCODE", "DECODE", "TO_HEX", "DATE_BIN")
+AS_WRITTEN = ("DATE_PART", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "TO_NUMBER", "ENCODE", "DECODE", "TO_HEX", "DATE_BIN")
 """Functions whose arguments sqlglot would translate, and lose what it does not know."""
 
 _ONE_PART = re.compile(r"\s*[-+]?\d+(\.\d+)?\s*[a-zA-Z]+\s*")

@@ -15,7 +15,7 @@ from typing import Any
 from sqlglot import exp, parse_one
 from sqlglot.dialects.postgres import Postgres
 
-from planner.basics.errors import Unsupported
+from planner.basics.errors import DivisionByZero, Unsupported
 from planner.duck.sandbox import span
 
 Rule = Callable[[list[exp.Expr]], exp.Expr]
@@ -261,15 +261,29 @@ def date_bin(arguments: list[exp.Expr]) -> exp.Expr:
     )
 
 
-FRACTIONS = {"SECOND": 1_000_000, "SECONDS": 1_000_000, "MILLISECOND": 1_000, "MILLISECONDS": 1_000}
+FRACTIONS = {"SECOND": 6, "SECONDS": 6, "MILLISECOND": 3, "MILLISECONDS": 3}
 
 
 def extract(node: exp.Extract) -> exp.Expr:
-    """Return a field of a time: seconds have a fraction."""
-    field = node.name.upper()
-    if field not in FRACTIONS:
-        return node
-    return duckdb(f"extract(microseconds FROM item) / {FRACTIONS[field]}.0", item=node.expression)
+    """Return a field of a time, which is a numeric; seconds have a fraction."""
+    field, digits = node.name.upper(), FRACTIONS.get(node.name.upper(), 0)
+    if digits:
+        value = duckdb(f"extract(microseconds FROM item) / 1e{digits}", item=node.expression)
+    else:
+        value, digits = node.copy(), 6 if field == "EPOCH" else 0
+    return exp.cast(value, f"DECIMAL(18, {digits})", dialect="duckdb")
+
+
+def date_part(arguments: list[exp.Expr]) -> exp.Expr:
+    if len(arguments) != 2:
+        raise Unsupported("date_part takes a field and a time", hint="for example: date_part('month', day)")
+    field = exp.Var(this=text_of(arguments[0], "the field of date_part").upper())
+    return exp.cast(extract(exp.Extract(this=field, expression=arguments[1].copy())), "DOUBLE", dialect="duckdb")
+
+
+def whole(node: exp.Expr) -> exp.Expr:
+    """Return a function's count of something as an integer, which DuckDB gives as a bigint."""
+    return exp.cast(node.copy(), "INTEGER", dialect="duckdb")
 
 
 def rounded(node: exp.Round) -> exp.Expr:
@@ -291,6 +305,7 @@ def limited(node: exp.Cast) -> exp.Expr:
 
 
 CALLS: dict[str, Rule] = {
+    "date_part": date_part,
     "to_char": to_char,
     "to_date": to_date,
     "to_timestamp": to_timestamp,
@@ -305,6 +320,7 @@ CALLS: dict[str, Rule] = {
 # --- types -----------------------------------------------------------------------------------------------------------
 
 RETURNS = {
+    "date_part": exp.DType.DOUBLE,
     "to_char": exp.DType.TEXT,
     "to_date": exp.DType.DATE,
     "to_timestamp": exp.DType.TIMESTAMPTZ,
@@ -345,6 +361,13 @@ def _typed_call(annotator: Any, node: exp.Expr) -> exp.Expr:
     return DEFAULTS[exp.Anonymous]["annotator"](annotator, node)  # type: ignore[no-any-return]
 
 
+def _typed_literal(annotator: Any, node: exp.Expr) -> exp.Expr:
+    """A number with a fraction is a numeric, not a double."""
+    if not node.is_string and not node.is_int:
+        return annotator._set_type(node, exp.DType.DECIMAL)  # type: ignore[no-any-return]
+    return DEFAULTS[exp.Literal]["annotator"](annotator, node)  # type: ignore[no-any-return]
+
+
 DEFAULTS: Mapping[Any, Any] = Postgres.EXPRESSION_METADATA
 TYPES: dict[Any, Any] = {
     **DEFAULTS,
@@ -354,6 +377,7 @@ TYPES: dict[Any, Any] = {
     exp.Round: {"annotator": _typed_rounding},
     exp.Extract: {"returns": exp.DType.DECIMAL},
     exp.Anonymous: {"annotator": _typed_call},
+    exp.Literal: {"annotator": _typed_literal},
 }
 """How sqlglot finds types, with those corrected that are PostgreSQL's and that a meaning depends on."""
 
@@ -364,9 +388,16 @@ TYPES: dict[Any, Any] = {
 def _divided(node: exp.Div) -> exp.Expr:
     """PostgreSQL divides integers toward zero; DuckDB's / does not."""
     node.set("typed", False)
+    divisor = node.right.unnest()
+    if isinstance(divisor, exp.Literal) and not divisor.is_string and not float(divisor.name):
+        raise DivisionByZero("division by zero", hint="divide by something else", span=span(node))
     if not (node.left.is_type(*exp.DataType.INTEGER_TYPES) and node.right.is_type(*exp.DataType.INTEGER_TYPES)):
         return node
     return exp.IntDiv(this=node.left.copy(), expression=node.right.copy())
+
+
+def _difference(node: exp.Sub) -> exp.Expr:
+    return whole(node) if node.left.is_type("date") and node.right.is_type("date") else node
 
 
 def _rounded(node: exp.Round) -> exp.Expr:
@@ -391,6 +422,9 @@ RULES: dict[type[exp.Expr], Callable[[Any], exp.Expr]] = {
     exp.Div: _divided,
     exp.Extract: extract,
     exp.ILike: like,
+    exp.Length: whole,
+    exp.StrPosition: whole,
+    exp.Sub: _difference,
     exp.Like: like,
     exp.Round: _rounded,
     exp.SimilarTo: similar,

@@ -49,6 +49,49 @@ def check_tables(tree: exp.Query, catalog: Catalog) -> None:
             raise _unknown_table(table, catalog)
 
 
+def open_parentheses(tree: exp.Query) -> None:
+    """Take FROM (a JOIN b ON …) and FROM (a) out of their parentheses, which mean nothing there."""
+    for select in tree.find_all(exp.Select):
+        from_ = select.args.get("from_")
+        while from_ is not None and _is_parenthesised(from_.this):
+            inner = from_.this.this
+            joins = [*(inner.args.get("joins") or ()), *(from_.this.args.get("joins") or ())]
+            inner.set("joins", None)
+            from_.set("this", inner)
+            select.set("joins", [*joins, *(select.args.get("joins") or ())])
+
+
+def _is_parenthesised(source: exp.Expr) -> bool:
+    inner = source.this if isinstance(source, exp.Paren | exp.Subquery) else None
+    return isinstance(inner, exp.Table | exp.Subquery) and not source.alias
+
+
+def spell_columns(tree: exp.Query, catalog: Catalog) -> None:
+    """Spell names as the policy does where only one column can be meant: PostgreSQL would fold them to small letters.
+
+    A name in quotes is taken as it stands if there is such a column.
+    """
+    known = {name for columns in catalog.types.values() for name in columns}
+    spellings: dict[str, set[str]] = {}
+    for name in known:
+        spellings.setdefault(name.lower(), set()).add(name)
+    for node in tree.find_all(exp.Identifier):
+        name = node.name if node.quoted else node.name.lower()
+        if name not in known and len(meant := spellings.get(name.lower(), set())) == 1 and _names_column(node):
+            node.meta["written"] = name
+            node.set("this", next(iter(meant)))
+            node.set("quoted", True)
+        elif name != name.lower() and name in known:
+            node.set("quoted", True)
+
+
+def _names_column(node: exp.Identifier) -> bool:
+    """Return whether a name is that of a column or of an output, not of a table."""
+    above = node.parent
+    is_output = isinstance(above, exp.Alias | exp.TableAlias) and node.arg_key != "this"
+    return (isinstance(above, exp.Column) and node.arg_key == "this") or is_output
+
+
 def check_sources(tree: exp.Query, catalog: Catalog) -> None:
     """Refuse every name that is not, where it stands, a table of the policy or an item of WITH.
 
@@ -175,6 +218,8 @@ def output_names(tree: exp.Query) -> Iterator[str]:
 
 def _output_name(projection: exp.Expr, tree: exp.Query) -> str:
     name, node = projection.alias_or_name, projection.unalias()
+    if isinstance(projection, exp.Alias) and "written" in projection.args["alias"].meta:
+        return str(projection.args["alias"].meta["written"])
     if "output" in node.meta:
         return str(node.meta["output"])
     if not name.startswith("_col_"):
