@@ -33,7 +33,7 @@ class Sql(Postgres):
             name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name not in AS_WRITTEN
         }
 
-        def _parse_interval(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        def _parse_interval(self, *arguments: Any, **options: Any) -> Any:  # a cast, which sqlglot does not expect
             """Read an interval of several parts as a cast: sqlglot 30.30 keeps the first part and drops the rest."""
             place = self._index
             found: exp.Expr | None = super()._parse_interval(*arguments, **options)
