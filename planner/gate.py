@@ -41,6 +41,7 @@ from planner.calls.rounds import rounds
 from planner.calls.verify import verify
 from planner.cells.costs import rho_of, to_units_down
 from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
+from planner.duck.relations import SCHEMA
 from planner.duck.sandbox import Sandbox, Workbench
 from planner.history.recall import KEPT_BYTES, History
 from planner.ledger.accounts import Caps, Charge, Draft, Release, total
@@ -349,7 +350,7 @@ class Session:
         """Return the post-processing, after making the system tables that it reads, and what a call told."""
         post = ready.compiled.post.copy()
         for table in list(post.find_all(exp.Table)):
-            if table.db == system.SCHEMA:
+            if table.db == SCHEMA:
                 name = f"__system_{table.name}"
                 if ready.call is not None and table.name == functions.RESULT:
                     ready.call.make(name, told, ready.bench)

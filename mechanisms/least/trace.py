@@ -2,7 +2,7 @@
 
 Primal: min tr(R) over R >= 0 with w (diag(D) + R)^-1 w^T <= 1 for every row w of W; D > 0.
 Dual: max over U with U^T U <= 1 and lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U D U^T) - sum_j lambda_j.
-At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `mechanisms.least.residual`
+At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `residual`
 for how other problems are brought into this form.
 """
 

@@ -2,7 +2,7 @@
 
 A plan is known that keeps within: what everybody would release alone, one beside the other. Wanted is one that charges
 the cells less. Cells that no row, asked or known, shares with the others are a problem of their own, a *group*. In each
-group the plan is sought whose cells pay the least part of what they may (`mechanisms.least.orbits`). If it does not keep
+group the plan is sought whose cells pay the least part of what they may (`orbits`). If it does not keep
 within, since nothing can be saved in some cell and no search ends exactly there, it is the known plan.
 
 Then what is too much is taken away. With R new and K known information, C = K + R, a row w has the variance w C^-1 w^T.

@@ -157,4 +157,4 @@ def identity(known: Known, W: Floats, c: Floats) -> Join:
 
 def is_shareable(task: Task | Payable) -> bool:
     """Return whether a task can be planned together with others."""
-    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.recall is not None)
+    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.is_small)

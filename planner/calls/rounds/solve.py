@@ -129,7 +129,7 @@ class Joining:
             planner = self.shop.planner(self.settings[i])
             if isinstance(task, MarginalTask):
                 whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
-            elif isinstance(task, LinearTask) and task.recall is not None:
+            elif isinstance(task, LinearTask) and task.is_small:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
                 joint.append(Linear(i, task.question, part, targets))
             elif task.cost is not None:
@@ -311,7 +311,7 @@ class Joining:
         """Return the release by which a mechanism shares rho among the analysts; None if it is no small problem."""
         (table, *others), group = self._tables(), list[Linear]()
         for i, part, task in self._questions(table):
-            if not isinstance(task, LinearTask) or task.recall is None:
+            if not isinstance(task, LinearTask) or not task.is_small:
                 return None
             planner = self.shop.planner(self.settings[i])
             targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
@@ -434,7 +434,7 @@ class Joining:
         if isinstance(task, MarginalTask):
             told = [marginals.onto(found, task.question.workspace) for found in self._pending(task.table)[1]]
             return replace(task, told=(*task.told, *told), made=(), cost=None)
-        if isinstance(task, LinearTask) and task.recall is not None:
+        if isinstance(task, LinearTask) and task.is_small:
             return replace(task, recall=self._known(task.question), cost=None)
         return task
 
