@@ -11,9 +11,9 @@ resource = pytest.importorskip("resource")
 
 from benchmarks import soak  # noqa: E402 - it needs both
 from planner.gate import KEPT_READY  # noqa: E402
-from planner.history.recall import KEPT_BYTES
-from proxy.conversation.answer_cache import MOST_BYTES
-from proxy.server.shared import THREADS
+from planner.history.recall import KEPT_BYTES  # noqa: E402
+from proxy.conversation.answer_cache import MOST_BYTES  # noqa: E402
+from proxy.server.shared import THREADS  # noqa: E402
 
 SLACK = 128
 """Megabytes that a server may hold more of than what it keeps on purpose: engines and allocators give back late."""

@@ -1,9 +1,8 @@
-"""What `wrong` and `effective_tau` state is true of every table that the original may be, not of one like the copy.
+"""What verify states about errors holds for tables of any size, not only for those of the copy's size.
 
 True tables of 0 to 100,000 rows stand behind the same copy of 1,000 rows. What is stated is compared with the exact
-probability (closed forms, which tests/mechanisms/deciders/test_deciders.py compares with draws) and with draws. A comparison
-with draws is wrong about a true statement with probability below 1e-8 (exact binomial tails); there are fewer than 100
-of them.
+probability (closed forms, which tests/mechanisms/deciders compares with draws) and with draws. A comparison with draws
+is wrong about a true statement with probability below 1e-8 (exact binomial tails); there are fewer than 100 of them.
 """
 
 from __future__ import annotations
