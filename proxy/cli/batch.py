@@ -20,7 +20,7 @@ SHOWN = ("decision", "decider", "synthetic", "low", "high", "effective_tau")
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """One query of a file, with the options that a comment gives it."""
 
     sql: str
@@ -31,16 +31,16 @@ class Asked:
 class Outcome:
     """What a query came to: its result, or why it was refused."""
 
-    asked: Asked
+    query: Query
     result: Result | None = None
     refusal: Refusal | None = None
 
 
-def read(text: str) -> list[Asked]:
+def read(text: str) -> list[Query]:
     """Return the queries of a file, separated by semicolons; `-- tau: 5%` before or in a query is meant for it alone.
 
     >>> read("-- tau: 10\\nSELECT count(*) FROM s; SELECT 1")
-    [Asked(sql='SELECT count(*) FROM s', options={'tau': '10'}), Asked(sql='SELECT 1', options={})]
+    [Query(sql='SELECT count(*) FROM s', options={'tau': '10'}), Query(sql='SELECT 1', options={})]
     """
     pieces, start = split(tokens_of(text)), 0
     found = []
@@ -52,14 +52,14 @@ def read(text: str) -> list[Asked]:
             for match in OPTION.finditer(text, start, last + 1)
             if not any(begin <= match.start() <= end for begin, end in inside)  # a text may hold two dashes
         ]
-        found.append(Asked(text[first : last + 1], {match[1]: match[2] for match in notes}))
+        found.append(Query(text[first : last + 1], {match[1]: match[2] for match in notes}))
         start = last + 1
     if not found:
         raise BadValue("the file has no queries", hint="write SELECTs, separated by semicolons")
     return found
 
 
-def shown(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
+def visible(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
     """Return the columns and rows of decisions that a table for people has; what no row tells is left out."""
     names = [column.name for column in result.columns]
     hidden = {without, *COLUMNS} - {*SHOWN}
@@ -85,7 +85,7 @@ def combined(outcomes: Sequence[Outcome]) -> Result:
 
 
 def _rows(number: int, outcome: Outcome) -> Iterator[tuple[Any, ...]]:
-    sql = " ".join(outcome.asked.sql.split())
+    sql = " ".join(outcome.query.sql.split())
     if outcome.result is None:
         assert outcome.refusal is not None
         yield (number, sql, None, *(None for _ in COLUMNS), outcome.refusal.message)
