@@ -24,7 +24,7 @@ from rich.text import Text
 from planner.cells.costs import rho_of
 from planner.plans.explain import Explanation, percent
 from planner.plans.result import Interval, Result
-from proxy.dbapi import NUMBER
+from proxy.duck_types import family
 from proxy.errors import printable
 
 Value = Any  # whatever a column holds
@@ -149,7 +149,7 @@ def refresh_lines(table: str, population: str, spent: Fraction, cap: Fraction) -
 def print_result(console: Console, result: Result) -> None:
     """Print the rows as a table, with each interval beside its number."""
     names = [column.name for column in result.columns]
-    right = [column.type == NUMBER and column.type != "BOOLEAN" for column in result.columns]
+    right = [family(column.type) == "NUMBER" and column.type != "BOOLEAN" for column in result.columns]
     ranks = rank_errors(names, result.intervals, result.plan)
     signs = ASCII if is_plain(console) else SIGNS
     rows = [
