@@ -1,4 +1,4 @@
-"""Many queries to be verified, from a file: reading them, and what is told of all of them at the end."""
+"""A file of queries to verify: reading it, and reporting on all of them at the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.sql.statement import split, tokens_of
 OPTIONS = ("tau", "epsilon", "decider", "delta")
 OPTION = re.compile(rf"--[ \t]*({'|'.join(OPTIONS)})[ \t]*[:=][ \t]*([^\s,;]+)")
 SHOWN = ("decision", "decider", "synthetic", "low", "high", "effective_tau")
-"""What a table for people has of each decision."""
+"""The columns of a decision that a table for people shows."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def read(text: str) -> list[Query]:
 
 
 def visible(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the columns and rows of decisions that a table for people has; what no row tells is left out."""
+    """Return the columns and rows that a table for people shows; columns without any value are left out."""
     names = [column.name for column in result.columns]
     hidden = {without, *COLUMNS} - {*SHOWN}
     kept = [i for i, name in enumerate(names) if name not in hidden and any(row[i] is not None for row in result.rows)]
@@ -68,14 +68,14 @@ def visible(result: Result, *, without: str = "") -> tuple[list[str], list[tuple
 
 
 def notes(result: Result, columns: Sequence[str]) -> list[str]:
-    """Return what some columns tell in words, each text once: the reason as it is, others after their name."""
+    """Return what some columns say, each text once: the reason as it is, others after the name of their column."""
     names = [column.name for column in result.columns]
     found = [(name, row[names.index(name)]) for name in columns for row in result.rows]
     return list(dict.fromkeys(text if name == "why" else f"{name}: {text}" for name, text in found if text))
 
 
 def combined(outcomes: Sequence[Outcome]) -> Result:
-    """Return one result of all decisions: number and text of the query, its group as text, and what is told of it."""
+    """Return all decisions as one result: number and text of the query, its group as text, and the decision."""
     head = (OutputColumn("query", "BIGINT"), OutputColumn("sql", "VARCHAR"), OutputColumn("group", "VARCHAR"))
     tail = (OutputColumn("error", "VARCHAR"),)
     columns = (*head, *(OutputColumn(name, kind) for name, kind in COLUMNS.items()), *tail)

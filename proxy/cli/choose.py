@@ -16,7 +16,7 @@ def settle(arguments: Arguments) -> None:
     policies = [text for text in arguments.sqls if text.endswith(".toml")] or [POLICY]
     sqls = [text for text in arguments.sqls if text not in policies]
     if len(policies) > 1 or not sqls:
-        raise ValueError("one policy, please" if sqls else "SQL is missing")
+        raise ValueError("give one policy file only" if sqls else "SQL is missing")
     names = ("snr", "fraction", "rho", "rule", "deviations", "weights", "stop", "look", "take")
     call = written("choose", sqls, **{name: getattr(arguments, name) for name in names})
     columns = COLUMNS if arguments.format == "table" else "*"

@@ -19,7 +19,7 @@ from proxy.cli.command import POLICY_FILE, REFUSED, Arguments, command, option, 
 from proxy.cli.console import say, stderr
 from proxy.cli.session import open_gate
 from proxy.errors import printable
-from proxy.show.render import Waiting, refresh_lines
+from proxy.show.render import ProgressLine, refresh_lines
 
 # --- the policy --------------------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ def refresh(arguments: Arguments) -> int:
         if sys.stdin.isatty() and not arguments.yes and not _agrees(f"refresh {arguments.table}?"):
             say("nothing was changed")
             return REFUSED
-        with Waiting(stderr(), f"reading {arguments.table}"):
+        with ProgressLine(stderr(), f"reading {arguments.table}"):
             version = gate.refresh(arguments.table)
     say(f"{arguments.table}: refreshed, its data are version {version} now")
     return 0

@@ -8,7 +8,7 @@ from planner.curator import round_file
 from proxy.cli.command import Arguments, command, format_of, option
 from proxy.cli.console import print_rows, say, stderr, stdout, summary
 from proxy.cli.session import open_gate
-from proxy.show.render import Waiting, print_lines
+from proxy.show.render import ProgressLine, print_lines
 
 
 @command(
@@ -25,7 +25,7 @@ from proxy.show.render import Waiting, print_lines
 )
 def release_round(arguments: Arguments) -> int:
     """Enlist the queries of a file and release them together, or say what that would cost."""
-    with Waiting(stderr(), "reading the file") as waiting:
+    with ProgressLine(stderr(), "reading the file") as waiting:
         plan = round_file.load(arguments.plan)
         with open_gate(plan.policy) as gate:
             waiting.step("planning")

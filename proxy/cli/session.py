@@ -9,7 +9,7 @@ from pathlib import Path
 from planner.gate import Gate, Session
 from proxy.cli.command import Arguments
 from proxy.cli.console import stderr
-from proxy.show.render import Waiting
+from proxy.show.render import ProgressLine
 
 
 @contextmanager
@@ -23,9 +23,9 @@ def open_gate(policy: str | Path) -> Iterator[Gate]:
 
 
 @contextmanager
-def open_session(arguments: Arguments, *, settings: list[tuple[str, str]]) -> Iterator[tuple[Session, Waiting]]:
+def open_session(arguments: Arguments, *, settings: list[tuple[str, str]]) -> Iterator[tuple[Session, ProgressLine]]:
     """Open the session of the analyst who asks, with these settings; and what says on a terminal how far it is."""
-    with Waiting(stderr(), "opening the gate") as waiting, open_gate(arguments.policy) as gate:
+    with ProgressLine(stderr(), "opening the gate") as waiting, open_gate(arguments.policy) as gate:
         session = gate.session(arguments.analyst)
         for name, value in settings:
             session.execute(f"SET {name} = '{value.replace(chr(39), chr(39) * 2)}'")

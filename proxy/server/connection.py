@@ -12,10 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from proxy.conversation.session import Conversation, Ended, Send, Steps, Work
+from proxy.conversation.session import Conversation
+from proxy.conversation.steps import Send, StatementEnd, Steps, Work
 from proxy.conversation.ticket import CANCELED, GONE, SHUTDOWN, TIMEOUT, Reason
-from proxy.server.auth import LONGEST_NAME, Key, LoginFailed, Scram, new_secret
-from proxy.server.login import Caller, Refused, negotiation, open_session, read_startup
+from proxy.login.auth import LONGEST_NAME, Key, LoginFailed, Scram, new_secret
+from proxy.login.startup import Caller, Refused, negotiation, open_session, read_startup
 from proxy.wire import messages as m
 from proxy.wire import replies
 from proxy.wire.codec import Decoder, Limits
@@ -337,7 +338,7 @@ class Connection(asyncio.Protocol):
             session,
             variables=variables,
             make_catalog=lambda settings: house.catalog(caller.user, caller.database, self._with_process(settings)),
-            recall=house.recall,
+            cache=house.cache,
             on_end=self._ended,
             held_elsewhere=lambda: house.held_by(caller.user, but=self),
         )
@@ -455,7 +456,7 @@ class Connection(asyncio.Protocol):
         if not outcome.done():
             outcome.set_result(None)
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: StatementEnd) -> None:
         self.house.count(self.analyst or "?", ended, time.monotonic() - self._started)
 
 

@@ -24,7 +24,7 @@ from planner.gate import Gate
 from planner.plans.result import OutputColumn, Result
 from planner.policy import passwords
 from proxy.cli import main as cli
-from proxy.show.render import ASCII, Waiting, as_csv, as_json, measured_text, print_result, value_text
+from proxy.show.render import ASCII, ProgressLine, as_csv, as_json, measured_text, print_result, value_text
 
 ROOT = Path(__file__).parents[3]
 BY_SEX = "SELECT sex, count(*) AS n FROM adult GROUP BY sex ORDER BY sex"
@@ -592,7 +592,7 @@ def waiting_on(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return what is written while something waits, with the first second taken as over at once."""
     monkeypatch.setattr("proxy.show.render.PATIENCE", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, no_color=True)
-    with Waiting(console, "opening") as waiting:
+    with ProgressLine(console, "opening") as waiting:
         waiting.step("reading")
         deadline = time.monotonic() + 10
         while terminal and "reading" not in console.file.getvalue() and time.monotonic() < deadline:  # type: ignore[attr-defined]
@@ -609,7 +609,7 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_quick_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("proxy.show.render.PATIENCE", 3600.0)
     console = Console(file=io.StringIO(), force_terminal=True)
-    with Waiting(console, "opening") as waiting:
+    with ProgressLine(console, "opening") as waiting:
         waiting.step("reading")
     assert console.file.getvalue() == ""  # type: ignore[attr-defined]
 
