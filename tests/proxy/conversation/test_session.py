@@ -508,7 +508,7 @@ def test_the_rows_of_all_connections_of_an_analyst_are_bounded(gate: Gate, monke
     monkeypatch.setattr(runner, "MOST_HELD_BY_ANALYST", 50_000)
     talks = [Talk(gate) for _ in range(5)]
     for talk in talks:
-        talk.conversation._held_elsewhere = lambda me=talk: sum(t.conversation.held for t in talks if t is not me)  # type: ignore[misc]
+        talk.conversation._runner._held_elsewhere = lambda me=talk: sum(t.conversation.held for t in talks if t is not me)  # type: ignore[misc]
         talk("BEGIN")
     found = [talk(*portal("p", WIDE, 1), SYNC) for talk in talks]
     assert ["E" in kinds(each) for each in found] == [False] * 4 + [True]
