@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,10 +32,13 @@ SYNC = m.Sync()
 class Talk:
     """Drives a conversation, doing its work at once."""
 
-    def __init__(self, gate: Gate, analyst: str = "ann") -> None:
+    def __init__(self, gate: Gate, analyst: str = "ann", *, others: Callable[[], int] = lambda: 0) -> None:
         self.session: Session = gate.session(analyst)
         self.conversation = Conversation(
-            self.session, variables=Variables(), make_catalog=lambda settings: SmallCatalog(settings)
+            self.session,
+            variables=Variables(),
+            make_catalog=lambda settings: SmallCatalog(settings),
+            held_elsewhere=others,
         )
         self.work: list[str] = []
 
@@ -504,12 +507,16 @@ def test_a_cursor_that_was_executed_to_its_end_still_goes_back(talk: Talk) -> No
     talk("ROLLBACK")
 
 
+def held_by_others(talks: list[Talk], me: int) -> int:
+    return sum(talk.conversation.held for number, talk in enumerate(talks) if number != me)
+
+
 def test_the_rows_of_all_connections_of_an_analyst_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner, "MOST_HELD_BY_ANALYST", 50_000)
-    talks = [Talk(gate) for _ in range(5)]
-    for talk in talks:
-        talk.conversation._runner._held_elsewhere = lambda me=talk: sum(t.conversation.held for t in talks if t is not me)  # type: ignore[misc]
-        talk("BEGIN")
+    talks: list[Talk] = []
+    for number in range(5):
+        talks.append(Talk(gate, others=lambda me=number: held_by_others(talks, me)))
+        talks[number]("BEGIN")
     found = [talk(*portal("p", WIDE, 1), SYNC) for talk in talks]
     assert ["E" in kinds(each) for each in found] == [False] * 4 + [True]
     assert "your connections keep" in error(found[4])["M"]
