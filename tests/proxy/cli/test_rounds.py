@@ -14,7 +14,6 @@ from planner.calls.rounds import roster
 from planner.gate import Gate
 from proxy.cli import main
 
-
 PLAN = """policy = "adult.toml"
 round = "q3"
 
