@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
-from planner.basics.errors import Forbidden, NotGrouped, TooLarge, Unsupported
+from planner.basics.errors import NotGrouped, RowsAsked, TooLarge, Unsupported, WindowMisplaced
 from planner.duck.sandbox import function_name, span
 from planner.policy.file import Table
 from planner.sql.names import (
@@ -23,8 +23,10 @@ from planner.sql.names import (
     check_tables,
     inline_interval_aliases,
     note_outputs,
+    open_parentheses,
     output_names,
     qualified,
+    spell_columns,
     table_key,
     with_views,
 )
@@ -54,14 +56,46 @@ def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
 def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     tree = with_views(tree, catalog)
     check_size(tree)
+    open_parentheses(tree)
     check_tables(tree, catalog)
     check_outputs(tree)
     inline_interval_aliases(tree)
+    spell_columns(tree, catalog)
     note_outputs(tree)
     tree = qualified(tree, catalog)
     check_sources(tree, catalog)
-    names = tuple(output_names(tree))
-    return _Compiler(catalog).run(tree, names)
+    names, empty = tuple(output_names(tree)), _without_rows(tree)
+    try:
+        return _Compiler(catalog).run(tree, names)
+    except RowsAsked:
+        if empty is None:
+            raise
+        return Compiled(empty, (), names, ())
+
+
+def _without_rows(tree: exp.Query) -> exp.Query | None:
+    """Return a query with the same columns and no rows, if `tree` can have none: tools ask so for the columns."""
+    if not isinstance(tree, exp.Select) or not _is_empty(tree):
+        return None
+    kinds = [item.type if item.type and not item.is_type("unknown") else "text" for item in tree.selects]
+    columns = [exp.cast(exp.null(), kind).as_(f"c{i}") for i, kind in enumerate(kinds)]
+    return exp.select(*columns).where(exp.false())
+
+
+def _is_empty(select: exp.Select) -> bool:
+    """Return whether a SELECT says that it wants no row: LIMIT 0, WHERE false, WHERE 1 = 0."""
+    limit, where = select.args.get("limit"), select.args.get("where")
+    no_limit = isinstance(limit, exp.Limit) and limit.expression.is_int and limit.expression.name == "0"
+    condition = where.this.unnest() if where is not None else None
+    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return no_limit or any(_is_false(part) for part in parts if part is not None)
+
+
+def _is_false(node: exp.Expr) -> bool:
+    node = node.unnest()
+    if isinstance(node, exp.EQ) and isinstance(node.left, exp.Literal) and isinstance(node.right, exp.Literal):
+        return node.left.is_string == node.right.is_string and node.left.name != node.right.name
+    return isinstance(node, exp.Boolean) and not node.this
 
 
 class _Compiler:
@@ -226,6 +260,11 @@ class Flat:
                     hint="ask for the inner value first and put it in as a number",
                     span=span(query) or span(node),
                 )
+        for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
+            if isinstance(part, exp.Window):
+                raise WindowMisplaced(
+                    "a window over single rows can't be answered", hint=AGGREGATES_HINT, span=span(part)
+                )
         # A public subquery has columns of its own: only names of this scope are replaced.
         return exp.Paren(this=node.copy()).transform(self._replace).this  # type: ignore[no-any-return]
 
@@ -264,6 +303,6 @@ def _base_column(name: str) -> exp.Expr:
     return exp.column(name, table=BASE, quoted=True)
 
 
-def _raw_rows(node: exp.Expr) -> Forbidden:
+def _raw_rows(node: exp.Expr) -> RowsAsked:
     source = node.args.get("from_") if isinstance(node, exp.Select) else None
-    return Forbidden("single rows are never shown", hint=AGGREGATES_HINT, span=span(source or node))
+    return RowsAsked("single rows are never shown", hint=AGGREGATES_HINT, span=span(source or node))
