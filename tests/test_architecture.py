@@ -33,7 +33,7 @@ RANDOMNESS = (
 MAY_DRAW = {
     "mechanisms/noise/sampling.py": set(RANDOMNESS),
     "planner/policy/passwords.py": {"os.urandom"},  # salts, not noise
-    "proxy/server/auth.py": {"os.urandom"},  # nonces and cancel keys
+    "proxy/login/auth.py": {"os.urandom"},  # nonces and cancel keys
 }
 
 
@@ -290,6 +290,14 @@ def test_the_import_contracts_are_kept() -> None:
         ("proxy.wire", "asyncio"),
         ("proxy.wire", "proxy.errors"),
         ("proxy.conversation.session", "socket"),
+        ("proxy.login", "ssl"),
+        ("proxy.wire", "proxy.duck_types"),
+        ("proxy.show", "proxy.dbapi.types"),
+        ("proxy.conversation", "proxy.server.tls"),
+        ("proxy.login", "proxy.conversation.ticket"),
+        ("proxy.catalog.relations", "proxy.catalog.rewriting.trees"),
+        ("proxy.catalog.rewriting", "proxy.catalog.prepare"),
+        ("proxy.server.connection", "proxy.server.shared"),
     ],
 )
 def test_a_planted_import_breaks_a_contract(tmp_path: Path, module: str, planted: str) -> None:

@@ -461,7 +461,7 @@ def test_every_public_name_of_python_is_documented() -> None:
     text = page("reference/python.md")
     assert not [name for name in noisegate.__all__ if f"`{name}" not in text]
     for kind in (noisegate.Connection, noisegate.Cursor):
-        members = [name for name in vars(kind) if not name.startswith("_") and name not in noisegate.__all__]
+        members = [name for name in dir(kind) if not name.startswith("_") and name not in noisegate.__all__]
         assert not [name for name in members if f"`{name}" not in text]
 
 

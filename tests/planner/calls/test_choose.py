@@ -849,7 +849,7 @@ def test_python_chooses_as_sql_does(people: Callable[..., Session]) -> None:
         assert last == Considered(BY_FIVE, False, None, None, 0.0, None, None, last.rest, last.why)
         assert connection.choose(NESTED, snr=100, rho=RHO).cost == 0
         assert session.execute(call(*NESTED)).cost == 0
-        with pytest.raises(dbapi.ProgrammingError, match="a list of texts"):
+        with pytest.raises(connection.ProgrammingError, match="a list of texts"):
             connection.choose(BY_SEX)
         with pytest.raises(connection.DataError, match="got 1"):
             connection.choose([BY_SEX])

@@ -206,14 +206,15 @@ def test_the_health_check_needs_no_place(server: Running) -> None:
 
 SERVE = """
 import sys, threading
-from planner import sandbox
+from planner.duck import sandbox
 from planner.gate import Session
-from proxy import cli, house
+from proxy.cli.main import main
+from proxy.server import shared
 sandbox.TIME_LIMIT = 1e6
-house.GRACE, house.LAST_MOMENTS = 1.0, 1.0
+shared.GRACE, shared.LAST_MOMENTS = 1.0, 1.0
 if sys.argv.pop(1) == "stuck":
     Session.execute = lambda *_, **__: threading.Event().wait()
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 

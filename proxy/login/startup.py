@@ -34,7 +34,7 @@ class Caller:
 
 
 def read_startup(startup: Startup) -> Caller:
-    """Return who calls; Refused if it can't be told."""
+    """Return who calls; Refused if the message does not say."""
     found = startup.parameters
     user = found.get("user", "")
     if not user:
@@ -75,7 +75,7 @@ def _options(text: str) -> dict[str, str]:
 
 
 def open_session(gate: Gate, caller: Caller, *, timeouts: dict[str, str]) -> tuple[Session, Variables]:
-    """Return the session of an analyst and its settings; Refused for settings that can't be."""
+    """Return the session of an analyst and its settings; Refused if a setting is not allowed."""
     session = gate.session(caller.user)
     variables = Variables().forced("session_authorization", caller.user)
     for name, value in timeouts.items():

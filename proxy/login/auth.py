@@ -20,7 +20,7 @@ FAKE_ITERATIONS = 4096
 
 
 class LoginFailed(Exception):
-    """Nobody is let in. The client is told no more than that; `reason` is for the log."""
+    """The login failed. The client learns nothing else; `reason` is for the log."""
 
     def __init__(self, reason: str, *, sqlstate: str = "28P01") -> None:
         super().__init__(reason)
@@ -37,13 +37,13 @@ def new_secret() -> bytes:
 
 
 def new_salts() -> str:
-    """Return a secret from which salts of nobody are made, in hex."""
+    """Return a secret from which salts for unknown names are derived, in hex."""
     return os.urandom(32).hex()
 
 
 @dataclass(frozen=True)
 class Verifiers:
-    """The verifiers of a policy, and a secret from which those of nobody are made."""
+    """The verifiers of a policy, and a secret from which those for unknown names are derived."""
 
     known: dict[str, Verifier]
     secret: bytes
@@ -53,7 +53,7 @@ class Verifiers:
         """Return those of a policy.
 
         Args:
-            secret: the same for as long as salts are: over restarts, in all gates, whichever passwords change.
+            secret: must stay the same over restarts, in all gates, whichever passwords change.
         """
         texts = {name: analyst.password for name, analyst in policy.analysts.items() if analyst.password}
         return cls({name: read_verifier(text) for name, text in texts.items()}, secret)
@@ -61,8 +61,8 @@ class Verifiers:
     def of_user(self, user: str) -> tuple[Verifier, bool]:
         """Return the verifier of a user, and whether there is such a user.
 
-        Guarantee: for a name that is not known, the salt is the same every time, as long as one that somebody has and
-        with the iterations of that one, and nothing can be proved.
+        Guarantee: for an unknown name the salt is the same every time, length and iterations are those of a verifier
+        of the policy, and no password fits.
         """
         found = self.known.get(user)
         if found is not None:
@@ -111,7 +111,7 @@ class Scram:
         return self._server_first.encode()
 
     def _flag_is_right(self, flag: str) -> bool:
-        """Return whether the client binds the channel if it chose to, and was not talked out of it by someone."""
+        """Return whether the client binds the channel if it chose to, and saw our offer if it can bind one."""
         if self._bound:
             return flag == f"p={BINDING}"
         return flag == "n" or (flag == "y" and self._binding is None)
@@ -166,13 +166,13 @@ FAMILIAR_WAIT = 2.0
 """The longest wait for somebody who logged in from the same address before: others there can't shut them out."""
 
 ELSEWHERE_TRIES = 50
-"""So many failed tries at one name, from wherever, are free for addresses that never logged in with it."""
+"""Failed tries at one name, from all addresses that never logged in with it, before they have to wait."""
 
 FORGET_AFTER = 900.0
 MOST_KEPT = 10_000
 
 LONGEST_NAME = 100
-"""Of longer names only so many letters are remembered."""
+"""Longer names are cut to so many characters before they are remembered."""
 
 Key = tuple[str, str]
 """Address of the client, and the name it gave; the address is empty for all of them together."""
@@ -195,7 +195,7 @@ class BackOff:
         return key in self._familiar
 
     def wait(self, key: Key, now: float) -> float:
-        """Return for how many seconds this one is not let in, whatever it says."""
+        """Return for how many seconds a login is refused, even with the right password."""
         if self.knows(key):
             return self._wait(key, now, free=FREE_TRIES, longest=FAMILIAR_WAIT)
         return max(
@@ -217,7 +217,7 @@ class BackOff:
             del self._failures[self._least_missed()]
 
     def _least_missed(self) -> Key:
-        """Return the oldest who need not wait: else many made-up names would make up for failures at a real one."""
+        """Return the oldest key that need not wait: else many invented names would erase failures at a real one."""
         free = (key for key, (count, _) in self._failures.items() if count < FREE_TRIES)
         return next(free, next(iter(self._failures)))
 

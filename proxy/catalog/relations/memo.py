@@ -1,4 +1,4 @@
-"""A bounded memory of what was worked out before."""
+"""A cache of a bounded number of values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST = 50_000
 """Statements with more characters are not kept: a few of them would fill the memory."""
 
 
-class Kept(Generic[T]):
+class Memo(Generic[T]):
     """Values by key, of which the least recently used are forgotten. Threads may share it."""
 
     def __init__(self, most: int) -> None:

@@ -250,7 +250,7 @@ def _attribute(relation: Relation, number: int, column: Column, default: Row) ->
 
 
 def zero_of(kind: str) -> object:
-    """Return what a column of the catalog has where nothing else is said."""
+    """Return the value of a catalog column that a row does not set."""
     if kinds.is_array(kind) or kind in ("pg_node_tree", "text", "timestamptz", "anyarray"):
         return None
     if kind == "bool":

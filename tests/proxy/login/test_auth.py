@@ -19,8 +19,7 @@ from planner.basics.errors import SourceFailed
 from planner.ledger.ledger import Ledger
 from planner.policy.file import load
 from planner.policy.passwords import Verifier, read_verifier, scram_verifier
-from proxy.server import tls
-from proxy.server.auth import (
+from proxy.login.auth import (
     ELSEWHERE_TRIES,
     FAMILIAR_WAIT,
     FREE_TRIES,
@@ -34,6 +33,7 @@ from proxy.server.auth import (
     Verifiers,
     new_salts,
 )
+from proxy.server import tls
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient
 from tests.proxy.servers import Running, running
