@@ -186,6 +186,7 @@ class Joining:
         history, version = planner.histories[table.name], planner.version(table.name)
         meeting = met(group, history, history.found(version).plus(*pending))
         if meeting is None:
+            self.after.clear()  # what is planned in another way has still to be looked at
             return False
         before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
