@@ -25,9 +25,10 @@ from planner.calls.choose import choose
 from planner.calls.rounds import rounds
 from planner.calls.verify import verify
 from planner.calls.verify.decisions import AUTO
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.plans.explain import Explanation
 from planner.plans.result import Interval, OutputColumn, Result
+from planner.session import Session
 from planner.sql.statement import Parameters
 from proxy import errors
 from proxy.errors import InterfaceError, ProgrammingError, translated

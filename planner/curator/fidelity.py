@@ -17,8 +17,9 @@ from planner.basics.errors import BadValue, BudgetExceeded, LedgerFailed, Refusa
 from planner.calls.call import written
 from planner.calls.verify.verify import DELTA, LEAST_EPSILON, Verdict, Verification
 from planner.duck.quoting import quoted
-from planner.gate import Gate, Session
 from planner.policy.domain import Domain
+from planner.session import Session
+from planner.shared import Shared
 
 MAX_BARS = 48
 """Most groups of one proposed query."""
@@ -188,7 +189,7 @@ def _tau(proposal: Proposal, verdicts: Sequence[Verdict], part: float) -> float 
 # --- what is proposed --------------------------------------------------------------------------------------
 
 
-def propose(gate: Gate, table: str) -> list[Proposal]:
+def propose(gate: Shared, table: str) -> list[Proposal]:
     """Return queries about every column of a synthetic table that its original's domain makes askable."""
     copy = gate.policy.tables[table]
     assert copy.synthetic_of is not None

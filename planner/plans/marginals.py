@@ -23,7 +23,7 @@ from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_do
 from planner.history import marginals
 from planner.history.marginals import MarginalQuestion, Told
 from planner.ledger.accounts import Release
-from planner.plans.release import rounded
+from planner.plans.rounding import rounded
 from planner.questions import body
 from planner.questions.linear import MOST_UNITS
 from planner.sources.measure import Meter

@@ -32,13 +32,14 @@ from planner.curator.check import check
 from planner.curator.fidelity import TAU, fidelity
 from planner.curator.proposal import propose
 from planner.curator.relocation import relocate
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.ledger.ledger import Ledger
 from planner.plans.explain import percent
 from planner.plans.result import Result
 from planner.policy.file import Policy, ledger_place, load
 from planner.policy.passwords import scram_verifier
 from planner.policy.server import Server
+from planner.session import Session
 from proxy.cli import batch
 from proxy.dbapi import POLICY
 from proxy.errors import UNEXPECTED, pointer, printable

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from planner.basics.errors import Refusal
-from planner.gate import Session
 from planner.plans.result import Columns
+from planner.session import Session
 from proxy.catalog.types import Column, Description
 from proxy.catalog.variables import NOTICES, Variables
 from proxy.conversation import columnar, copying

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -35,14 +35,12 @@ from planner.ledger.accounts import Charge, total
 from planner.plans import marginals as marginal
 from planner.plans.explain import aggregate_error
 from planner.plans.marginals import MarginalTask
-from planner.plans.plan import Planner, Prepared
+from planner.plans.plan import Plan, Planner, Prepared
 from planner.plans.release import LinearTask, Task
+from planner.plans.settings import Settings
 from planner.questions import linear
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
-
-if TYPE_CHECKING:
-    from planner.calls.rounds.planner import Workshop
 
 MAX_SHARED = 512
 """Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
@@ -76,12 +74,21 @@ Solver = Callable[[Known, Floats, Floats], Join]
 """From what is known, rows and target variances to rows that meet them."""
 
 
+class Shop(Protocol):
+    """What a plan is made with: the plans of single queries, and a planner for any settings."""
+
+    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan: ...
+    def shell(self, asked: Asked, *, scale: float) -> Plan: ...
+    def planner(self, settings: Settings) -> Planner: ...
+    def population(self, table: str) -> str: ...
+
+
 class Joining:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: Shop,
         queries: Sequence[Asked],
         scale: float = 1.0,
         solve: Solver | None = None,

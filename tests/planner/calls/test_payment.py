@@ -58,7 +58,7 @@ def queries(gate: Gate) -> list[Asked]:
 
 
 def settled(gate: Gate, asked: Sequence[Asked], **terms: Any) -> Settled:
-    return rounds.settle(gate, "r", asked, Terms(**terms), releaser=asked[0].entry.analyst)
+    return rounds.settle(gate.session(asked[0].entry.analyst), "r", asked, Terms(**terms))
 
 
 def of(asked: Sequence[Asked], *names: str) -> list[Asked]:

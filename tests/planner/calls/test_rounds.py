@@ -32,8 +32,9 @@ from planner.calls.rounds.payment import MECHANISMS, filled
 from planner.calls.rounds.rounds import Terms
 from planner.cells.bills import covers
 from planner.cells.costs import rho_of
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.ledger.accounts import SHARE, joint_account
+from planner.session import Session
 from planner.sql.workload import Floats
 from tests.planner.gates import open_gate
 
@@ -241,7 +242,7 @@ def test_every_target_of_a_random_round_is_met_for_no_more_than_one_by_one(opene
         enlist(gate.session(name), sql, error)
     entries = roster.entries(gate.ledger, "q3")
     session = gate.session(entries[0].analyst)
-    plan = rounds.settle(gate, "q3", [rounds.asked(gate, e) for e in entries], Terms(), releaser=session.analyst)
+    plan = rounds.settle(session, "q3", [rounds.asked(gate, e) for e in entries], Terms())
     assert plan.together.bound is None or plan.together.bound <= float(plan.together.rho) * (1 + 1e-9)
     assert plan.together.rho <= plan.each_alone
     booked = accounts(gate)
@@ -740,7 +741,7 @@ def test_a_report_over_many_columns_is_one_problem_with_a_certificate(
         for name, sql, error in REPORT:
             enlist(gate.session(name), sql, error)
         entries = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "q3")]
-        plan = rounds.settle(gate, "q3", entries, Terms("utilitarian"), releaser="ann")
+        plan = rounds.settle(gate.session("ann"), "q3", entries, Terms("utilitarian"))
         assert plan.together.bound is not None
         assert plan.together.bound <= float(plan.together.rho) <= plan.together.bound * 1.03
         assert plan.together.rho < plan.each_alone
@@ -769,7 +770,7 @@ def filtered(count: int) -> list[tuple[str, int]]:
 
 def settled(gate: Gate, name: str = "q3") -> Any:
     asked = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, name)]
-    return rounds.settle(gate, name, asked, Terms(), releaser="ann").together
+    return rounds.settle(gate.session("ann"), name, asked, Terms()).together
 
 
 @pytest.mark.parametrize("asked_before", [[], [("SELECT education_num, sex, count(*) FROM adult GROUP BY 1, 2", 60)]])

@@ -14,7 +14,8 @@ import duckdb
 import pytest
 
 from planner.basics.errors import Refusal, TooLarge, Unsupported
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 
 POLICY = """
 [budget]

@@ -10,7 +10,8 @@ import pytest
 
 from planner.basics.errors import EvaluationFailed, TooLarge, UnknownColumn, Unsupported
 from planner.duck import sandbox
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 
 POLICY = """
 [budget]

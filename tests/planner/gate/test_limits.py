@@ -17,10 +17,11 @@ from planner.calls.rounds.roster import Enlisted, Wish
 from planner.calls.rounds.solve import Joining
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Workspace
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history.chart import Chart
 from planner.plans.plan import LEAST_GAIN
 from planner.questions import linear
+from planner.session import Session
 from tests.planner.gates import open_gate, switch_noise_off
 
 FLAGS = tuple(f"b{i}" for i in range(7))
@@ -96,7 +97,7 @@ def price(session: Session, sql: str) -> float:
 def as_round(session: Session, sql: str) -> Together:
     """Return the plan of the query as a round of one, by the round's own solver."""
     asked = rounds.asked(session.gate, Enlisted(1, "r", session.analyst, sql, Wish.of(session.settings), ""))
-    return Joining(rounds.workshop(session.gate), [asked], 1.0, None).plan()
+    return Joining(rounds.workshop(session), [asked], 1.0, None).plan()
 
 
 @pytest.mark.parametrize("family", [nested, disjoint, prefixes, filters, sums, averages])

@@ -15,7 +15,8 @@ from sqlglot import exp
 
 from planner.basics.errors import Refusal
 from planner.duck import sandbox
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from tests.planner.corpus import Case, cases, write_tables
 
 REFUSED = cases(folder="sql/refused")

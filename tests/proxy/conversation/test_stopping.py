@@ -205,7 +205,7 @@ def test_the_health_check_needs_no_place(server: Running) -> None:
 SERVE = """
 import sys, threading
 from planner import sandbox
-from planner.gate import Session
+from planner.session import Session
 from proxy import cli, house
 sandbox.TIME_LIMIT = 1e6
 house.GRACE, house.LAST_MOMENTS = 1.0, 1.0
