@@ -37,7 +37,7 @@ def opened(folder: Path, *, table: str = "") -> Gate:
 
 
 def workshop(gate: Gate) -> Workshop:
-    return rounds.workshop(gate)
+    return rounds.workshop(gate.session("ann"))
 
 
 def enlisted(gate: Gate, *queries: tuple[str, str, float]) -> list[Asked]:

@@ -197,12 +197,12 @@ def test_a_cell_of_the_orbits_may_pay_what_the_least_of_its_cells_may(found: Tab
     allowed = np.array([40, 30, 20, 0])
     limits = where.limits([Cost((key,), (np.arange(4),), allowed)])
     assert limits is not None
-    unit = 2 * float(rho_of(1))
+    unit = 2 * float(rho_of(1))  # information of 2 on a cell costs it a rho of 1
     atoms, expected = where.axes["a"].atoms, []
     for orbit in range(where.orbits.shape[0]):
         values = [allowed[i] for i in range(4) if where.orbits.labels[0][atoms[i]] == orbit]
-        expected.append(unit * max(min(values), LEAST_LIMIT * 30))
-    assert limits.tolist() == pytest.approx(expected)
+        expected.append(max(min(values), LEAST_LIMIT * 30))
+    assert (limits / unit).tolist() == pytest.approx(expected)
     assert where.limits([Cost((), (), np.array(0))]) is None
 
 

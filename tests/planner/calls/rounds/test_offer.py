@@ -26,7 +26,7 @@ def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
 @pytest.fixture(scope="module")
 def planned(gate: Gate) -> Settled:
     queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", LOW, 20.0), ("bob", ALL, 90.0))
-    return rounds.settle(gate, "r", queries, Terms(), releaser="bob")
+    return rounds.settle(gate.session("bob"), "r", queries, Terms())
 
 
 def with_savings(planned: Settled, *savings: float, bound: float | None = None) -> Settled:
@@ -97,7 +97,7 @@ def test_details_tell_programs_what_lines_tell_people(planned: Settled) -> None:
 
 
 def test_of_a_given_rho_the_scale_is_told_and_no_price_of_accuracy(gate: Gate, planned: Settled) -> None:
-    found = rounds.settle(gate, "r", planned.queries, Terms("identity", Fraction(1, 1000)), releaser="bob")
+    found = rounds.settle(gate.session("bob"), "r", planned.queries, Terms("identity", Fraction(1, 1000)))
     told, details = "\n".join(lines_of(found)), details_of(found)
     assert f"what ρ 0.001 buys: errors up to {found.deal.scale:.3g} times those asked for" in told
     assert "saves" not in told
