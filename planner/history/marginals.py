@@ -19,6 +19,7 @@ import numpy as np
 from mechanisms.least import helmert
 from mechanisms.least import subsets as marginals
 from mechanisms.least.subsets import Subset, subsets
+from planner.basics.limits import MAX_FOLDED, MAX_MARGINAL_WORK
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.history.chart import Evidence, coarsened, is_finer
 from planner.ledger.accounts import Stored
@@ -26,14 +27,8 @@ from planner.policy.file import Table
 from planner.questions import body
 from planner.sql.workload import Floats, Workload
 
-MAX_WORK = 2**28
-"""Largest sum, over grouping sets, of their cells times their parts: about what it takes to put answers together."""
-
 ALIKE = 1.01
 """Precisions that differ by less than this factor are taken to be equal, to the lesser one."""
-
-MAX_FOLDED = 512
-"""Most cells on which a part of the marginals is brought to small questions."""
 
 
 # --- questions ---------------------------------------------------------------------------------------------
@@ -80,7 +75,7 @@ def symmetric(work: Workload) -> MarginalQuestion | None:
         for group, count in zip(placement.groups, placement.group_counts, strict=True)
     ]
     sets = [pair for pair in found if pair is not None]
-    if len(sets) < len(found) or sum(len(cells) << len(A) for A, cells in sets) > MAX_WORK:
+    if len(sets) < len(found) or sum(len(cells) << len(A) for A, cells in sets) > MAX_MARGINAL_WORK:
         return None
     used = sorted({i for A, _ in sets for i in A})
     workspace = Workspace(placement.workspace.table, tuple(placement.workspace.axes[i] for i in used))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, TooLarge, Unsupported
+from planner.basics.limits import MAX_ANALYSES, MAX_DEVIATIONS, MAX_SETTING, MIN_SETTING
 from planner.calls.call import (
     Arguments,
     Caller,
@@ -38,7 +39,6 @@ from planner.ledger.accounts import Charge, Release
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
-from planner.plans.settings import LEAST, MOST
 from planner.policy.file import Table, budget_cap
 from planner.questions import body, linear
 from planner.questions.linear import Question
@@ -50,9 +50,6 @@ Asked = tuple[Question, tuple[Recipe, ...]]
 
 SNR, FRACTION, DEVIATIONS = 20.0, 0.5, 0.0
 RULES = ("nested", "general")
-MAX_ANALYSES = 16
-MAX_DEVIATIONS = 100.0
-
 EXAMPLE = "for example: ARRAY[$$SELECT count(*) FROM t$$, $$SELECT age / 10, count(*) FROM t GROUP BY 1$$]"
 
 
@@ -116,9 +113,9 @@ NOT_EACH = ("analysis", "rule")
 
 
 def _wish(arguments: Arguments) -> Wish:
-    rho = number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
-    snr = number(arguments, "snr", low=LEAST, high=MOST, example="20")
-    fraction = number(arguments, "fraction", low=LEAST, high=1.0, example="0.5")
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
+    snr = number(arguments, "snr", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    fraction = number(arguments, "fraction", low=MIN_SETTING, high=1.0, example="0.5")
     deviations = number(arguments, "deviations", low=0.0, high=MAX_DEVIATIONS, example="3")
     stop = arguments["stop"].value
     return Wish(
@@ -155,7 +152,7 @@ def _weights(arguments: Arguments) -> tuple[float, ...] | None:
     if weights.value is None:
         return None
     found = tuple(item.value for item in weights.value)
-    if len(found) != len(arguments["sqls"].value) or not all(LEAST <= weight <= MOST for weight in found):
+    if len(found) != len(arguments["sqls"].value) or not all(MIN_SETTING <= weight <= MAX_SETTING for weight in found):
         raise BadValue(
             f"weights must be positive numbers, one for each of the {len(arguments['sqls'].value)} analyses",
             hint="for example: weights => ARRAY[1, 2]",

@@ -11,6 +11,7 @@ import numpy as np
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
 from planner.calls.rounds.solve import MET, Joining, Solver, Within
 from planner.cells.costs import to_units_down
@@ -21,9 +22,6 @@ from planner.plans.release import LinearTask, Task
 from planner.plans.settings import Settings
 from planner.policy.file import Table
 from planner.sql.workload import Floats
-
-MAX_CELLS = 2048
-"""Largest chart of which the mechanism identity counts every cell."""
 
 
 class Workshop:
@@ -138,7 +136,7 @@ def separately(plans: Mapping[str, Together]) -> dict[str, list[Payable]]:
 
 def identity(known: Known, W: Floats, c: Floats) -> Join:
     """Return one row for every cell, all alike, with which each row of W is known with variance at most c_j."""
-    if W.shape[1] > MAX_CELLS:
+    if W.shape[1] > MAX_IDENTITY_CELLS:
         raise TooLarge(f"{W.shape[1]:,} cells are too many for the mechanism identity", hint="use another mechanism")
     if (known.variances(W) <= c * MET).all():
         return Join(W[:0], 0.0, 0.0, np.zeros(len(W)))

@@ -19,6 +19,7 @@ from functools import partial
 from numbers import Real
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
+from planner.basics.limits import MAX_ROUND_NAME, MAX_SETTING, MIN_SETTING
 from planner.basics.stopping import holding
 from planner.calls.call import (
     Arguments,
@@ -43,13 +44,10 @@ from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import SHARE, Release, total
 from planner.plans import explain
 from planner.plans.release import versioned
-from planner.plans.settings import LEAST, MOST
 from planner.policy.file import Policy
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
 from planner.sql import statement
-
-LONGEST_NAME = 200
 
 NOTHING = constant(0)
 
@@ -102,9 +100,9 @@ class Publication:
 
 def _name(argument: Constant) -> str:
     name = str(argument.value)
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+    if not name.strip() or len(name) > MAX_ROUND_NAME or not name.isprintable():
         raise BadValue(
-            f"the name of a round has 1 to {LONGEST_NAME} printable characters",
+            f"the name of a round has 1 to {MAX_ROUND_NAME} printable characters",
             hint="for example: 'q3'",
             span=argument.span,
         )
@@ -113,10 +111,10 @@ def _name(argument: Constant) -> str:
 
 def _wish(caller: Caller, arguments: Arguments) -> Wish:
     """Return the accuracy that a query is enlisted with: the session's, but for what the call says."""
-    error = number(arguments, "error", low=LEAST, high=MOST, example="20")
-    sums = number(arguments, "sum_error", low=LEAST, high=MOST, example="10000")
+    error = number(arguments, "error", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    sums = number(arguments, "sum_error", low=MIN_SETTING, high=MAX_SETTING, example="10000")
     confidence = number(arguments, "confidence", low=0.5, high=1 - 1e-9, example="0.95")
-    importance = number(arguments, "importance", low=LEAST, high=MOST, example="4")
+    importance = number(arguments, "importance", low=MIN_SETTING, high=MAX_SETTING, example="4")
     if error is not None and importance is not None:
         raise BadValue(
             "a query has an error or an importance, not both",
@@ -228,7 +226,8 @@ class Terms:
 
 
 def _terms(arguments: Arguments) -> Terms:
-    mechanism, rho = arguments["mechanism"], number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
+    mechanism = arguments["mechanism"]
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
     if mechanism.value is not None and mechanism.value not in MECHANISMS:
         raise BadValue(
             f"there is no mechanism {mechanism.value!r}",

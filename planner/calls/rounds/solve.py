@@ -22,8 +22,9 @@ from mechanisms.least.even import even_join
 from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
-from planner.calls.rounds.axes import MAX_ENTRIES, Meeting, met, owners
-from planner.calls.rounds.batches import MAX_ROWS, Linear, Whole, alike, fitting, merged, points, sized
+from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
+from planner.calls.rounds.axes import Meeting, met, owners
+from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
 from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
@@ -41,9 +42,6 @@ from planner.plans.settings import Settings
 from planner.questions import linear
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
-
-MAX_SHARED = 512
-"""Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -143,8 +141,8 @@ class Joining:
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         if not whole and self._met(joint):
             return
-        rows, more = sized([one for one in joint if len(one.targets) <= MAX_ROWS], whole)
-        if any(len(one.targets) > MAX_ROWS for one in joint):
+        rows, more = sized([one for one in joint if len(one.targets) <= MAX_ROUND_ROWS], whole)
+        if any(len(one.targets) > MAX_ROUND_ROWS for one in joint):
             self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED
         for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
@@ -235,7 +233,7 @@ class Joining:
     def _piece(self, meeting: Meeting, group: Sequence[Linear], key: Key, piece: Piece, version: int) -> Joint | None:
         """Return the release of a block; None if it is too large."""
         chart, rows = meeting.placed(piece)
-        if chart.size > MAX_POINTS or rows.size > MAX_ENTRIES // 2:
+        if chart.size > MAX_POINTS or rows.size > MAX_ROUND_ENTRIES // 2:
             return None
         digests = [group[i].question.digest for i in meeting.telling(key)]
         return self._joint(chart, rows, digests, meeting.releases, version)

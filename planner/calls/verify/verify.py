@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from planner.basics.errors import BadValue, Unsupported
+from planner.basics.limits import MAX_EPSILON, MIN_EPSILON
 from planner.calls.call import (
     Arguments,
     Caller,
@@ -43,7 +44,6 @@ from planner.questions.linear import Question
 from planner.questions.statistic import Ranked, Summed, sizes
 
 DELTA = 0.05
-LEAST_EPSILON, MOST_EPSILON = 1e-6, 100.0
 SHORT_NUMBER = re.compile(r"(?=.?[0-9])[0-9]{0,40}\.?[0-9]{0,40}(e[-+]?[0-9]{1,2})?", re.IGNORECASE)
 """What is read as an exact number: a long exponent alone would take for ever."""
 
@@ -133,7 +133,7 @@ def _verdict(row: dict[str, Any]) -> Verdict:
 
 def _wish(arguments: Arguments, about: Subject) -> Wish:
     tau, relative = _tau(arguments["tau"])
-    epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
+    epsilon = number(arguments, "epsilon", low=MIN_EPSILON, high=MAX_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
     return Wish(

@@ -787,7 +787,7 @@ def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
         plan = settled(gate)
         assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
         with monkeypatch.context() as limits:
-            limits.setattr(axes, "MAX_WORK", 2**16)
+            limits.setattr(axes, "MAX_ROUND_WORK", 2**16)
             apart = settled(gate)
         assert plan.rho < apart.rho
         assert apart.bound is None or apart.bound <= float(plan.rho)

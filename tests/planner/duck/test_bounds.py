@@ -56,7 +56,7 @@ def session(policy: Path) -> Iterator[Session]:
 
 CHILD = """
 import resource, sys, threading
-from planner.errors import Refusal
+from planner.basics.errors import Refusal
 from planner.gate import Gate
 from planner.stopping import Stop, stoppable
 

@@ -177,7 +177,7 @@ def test_what_is_too_large_on_all_axes_meets_nowhere(
     assert met(group, nothing, Found()) is None
     monkeypatch.setattr(axes, "MAX_ORBITS", 4)
     assert met(group, nothing, Found()) is not None
-    monkeypatch.setattr(axes, "MAX_WORK", 1)
+    monkeypatch.setattr(axes, "MAX_ROUND_WORK", 1)
     assert met(group, nothing, Found()) is None
 
 

@@ -46,7 +46,7 @@ def test_batches_keep_within_the_limits_and_open_a_new_one_only_if_none_has_room
         for each in drawn
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batches, "MAX_ROWS", 20)
+        patch.setattr(batches, "MAX_ROUND_ROWS", 20)
         patch.setattr(batches, "MAX_POINTS", 24)
         groups = fitting(questions)
     assert sorted(id(one) for group in groups for one in group) == sorted(map(id, questions))
@@ -79,7 +79,7 @@ def test_beside_a_large_marginal_all_whole_marginals_are_planned_as_such(found: 
     assert wholes[1].question is one.part.whole
 
 
-@pytest.mark.parametrize(("name", "limit"), [("MAX_ROWS", 3), ("MAX_DENSE", 3)])
+@pytest.mark.parametrize(("name", "limit"), [("MAX_ROUND_ROWS", 3), ("MAX_DENSE", 3)])
 def test_what_is_too_much_for_rows_is_planned_as_whole_marginals(
     found: Table, monkeypatch: pytest.MonkeyPatch, name: str, limit: int
 ) -> None:

@@ -97,6 +97,8 @@ def test_what_two_ask_alike_is_counted_once_one_by_one(gate: Gate, shop: Worksho
 def test_planning_together_is_never_dearer_than_one_by_one(gate: Gate, shop: Workshop) -> None:
     queries = enlisted(gate, ("ann", MEDIAN, 20.0), ("bob", SUMS, 20.0), ("cal", BY_H, 10.0))
     assert shop.together(queries).rho <= shop.each_alone(queries)
+    for query in queries:
+        assert shop.together([query]).rho <= shop.each_alone([query])
 
 
 def test_a_larger_scale_costs_as_much_less_as_its_square(gate: Gate, shop: Workshop) -> None:
@@ -123,6 +125,14 @@ def test_a_given_rho_is_spent_and_never_passed(gate: Gate, shop: Workshop, solve
     for query, error in zip(queries, found.errors, strict=True):
         assert error is not None
         assert error <= query.settings.error * scale * (1 + 1e-6)
+
+
+def test_a_rho_that_is_a_little_less_than_all_would_cost_is_not_passed(gate: Gate, shop: Workshop) -> None:
+    queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", LOW, 3.0))
+    rho = shop.together(queries).rho * Fraction(100, 105)
+    found, scale = shop.spending(queries, rho)
+    assert found.rho <= rho
+    assert scale > 1
 
 
 def test_so_little_that_the_noise_has_no_grid_for_it_is_refused(gate: Gate, shop: Workshop) -> None:
@@ -199,7 +209,7 @@ def test_identity_counts_every_cell_just_well_enough(seed: int, cells: int, rows
 
 
 def test_identity_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "MAX_CELLS", 3)
+    monkeypatch.setattr(planner, "MAX_IDENTITY_CELLS", 3)
     identity(nothing_known(3), np.ones((1, 3)), np.ones(1))
     with pytest.raises(TooLarge, match="4 cells are too many"):
         identity(nothing_known(4), np.ones((1, 4)), np.ones(1))

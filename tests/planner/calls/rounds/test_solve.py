@@ -123,8 +123,8 @@ def test_what_is_told_by_whole_marginals_is_not_measured_again(gate: Gate, shop:
 def test_what_is_beyond_one_problem_is_cut_and_loses_its_bound(gate: Gate, shop: Workshop, monkeypatch: Patch) -> None:
     queries = enlisted(gate, *MIXED)
     on_one_chart(monkeypatch)
-    monkeypatch.setattr(batches, "MAX_ROWS", 12)
-    monkeypatch.setattr(solve, "MAX_ROWS", 11)  # CELLS has 12 answers: it is measured by itself
+    monkeypatch.setattr(batches, "MAX_ROUND_ROWS", 12)
+    monkeypatch.setattr(solve, "MAX_ROUND_ROWS", 11)  # CELLS has 12 answers: it is measured by itself
     plan = Joining(shop, queries).plan()
     assert met(queries, plan)
     assert plan.bound is None
