@@ -58,7 +58,7 @@ CHILD = """
 import resource, sys, threading
 from planner.basics.errors import Refusal
 from planner.gate import Gate
-from planner.stopping import Stop, stoppable
+from planner.basics.stopping import Stop, stoppable
 
 CPU, MEMORY = 15, 3 << 30  # seconds for one call, bytes for all: the sandbox may have 2 GB of them
 
