@@ -95,7 +95,7 @@ class Payable(Protocol):
 
 
 @dataclass(frozen=True)
-class Told:
+class CallResult:
     """What a call gives back, and the rho that it was charged on the dearest cell."""
 
     rows: Sequence[Row]
@@ -115,7 +115,7 @@ class Planned:
     path: str
     lines: tuple[str, ...]
     releases: tuple[int, ...]
-    run: Callable[[str, Step], Told]
+    run: Callable[[str, Step], CallResult]
     keeps: bool = False  # whether it stores something for whoever calls it: then the same call is never answered for it
     details: Mapping[str, Any] = field(default_factory=dict)  # what EXPLAIN (FORMAT JSON) tells besides
 
@@ -514,7 +514,7 @@ def priced(found: Explanation, planned: Planned, *, least: Fraction) -> Priced:
     return Priced(**same, planned=planned, least=least)
 
 
-def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
+def paid(price: Priced, told: CallResult, now: Sequence[Quote]) -> Priced:
     """Return the price once it is paid: what was spent before, and what is now."""
     before = {quote.population: quote for quote in price.quotes}
     quotes = tuple(

@@ -13,7 +13,7 @@ from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import Caller, Payable, Row, Step, Told
+from planner.calls.call import Caller, CallResult, Payable, Row, Step
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
@@ -154,14 +154,14 @@ class Choosing:
         self.known, self.done = self.task.ground.known, dict(self.task.stored)
         self.seen = [_Seen() for _ in self.task.sqls]  # as the analyses: from the coarsest to the finest
 
-    def run(self) -> Told:
+    def run(self) -> CallResult:
         try:
             body = self._run()
         except Refusal as refused:
             if self.paid:
                 refused.hint = AGAIN
             raise
-        return Told(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
+        return CallResult(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
 
     def _run(self) -> bytes:
         wish = self.task.wish

@@ -22,13 +22,13 @@ from planner.basics.limits import MAX_ANALYSES, MAX_DEVIATIONS, MAX_SETTING, MIN
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
     Planned,
     Ready,
     Row,
-    Told,
     number,
 )
 from planner.calls.choose import looks as stages
@@ -309,7 +309,7 @@ def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Releas
 
 def _replay(stored: Release, sqls: Sequence[str], table: Table) -> Planned:
     lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
-    told = Told(rows(stored.body, sqls), Fraction(0))
+    told = CallResult(rows(stored.body, sqls), Fraction(0))
     return Planned((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
 
 

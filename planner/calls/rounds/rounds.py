@@ -24,6 +24,7 @@ from planner.basics.stopping import holding
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
@@ -31,7 +32,6 @@ from planner.calls.call import (
     Preparing,
     Row,
     Step,
-    Told,
     number,
 )
 from planner.calls.rounds import payment, roster
@@ -169,10 +169,10 @@ def _enlist(caller: Caller, arguments: Arguments) -> Planned:
         explain.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
     )
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
         kept = roster.enlist(caller, round_, caller.analyst, text.value, wish)
         row = (round_, kept.number, caller.analyst, found.answers, None if wish.relative else wish.error, alone)
-        return Told([row], Fraction(0))
+        return CallResult([row], Fraction(0))
 
     populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
     return Planned((), populations, "exact", lines, (), run, keeps=True)
@@ -201,9 +201,9 @@ def _withdraw(caller: Caller, arguments: Arguments) -> Planned:
     round_ = _name(arguments["round"])
     which = number(arguments, "query", low=1, high=2**53, example="3")
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
         found = roster.withdraw(caller, round_, caller.analyst, None if which is None else int(which))
-        return Told([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
+        return CallResult([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
 
     lines = (f"Withdraws from round {round_} what you have enlisted",)
     return Planned((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
@@ -359,7 +359,7 @@ def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
     return shares
 
 
-def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> Told:
+def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> CallResult:
     """Release a planned round: everything is drawn, then charged and stored in one commit, once."""
     table = next(iter(found.versions))
     at = ",".join(f"{name}={version}" for name, version in sorted(found.versions.items()))
@@ -384,7 +384,7 @@ def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> Told:
         payers={task.key: account for task in found.together.tasks} | {key: name for key, (name, _) in shares.items()},
         once=partial(roster.unchanged, found.entries),
     )
-    return Told(_stored_rows(new[-1]), charged)
+    return CallResult(_stored_rows(new[-1]), charged)
 
 
 def _stored_rows(record: Release) -> list[Row]:
@@ -399,8 +399,8 @@ def _release(caller: Caller, arguments: Arguments) -> Planned:
     if stored is not None and (latest is None or stored.id <= latest):
         lines = (f"Round {round_}", explain.line("known already", f"released before: release {stored.id}"))
 
-        def replay(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
-            return Told(_stored_rows(stored), Fraction(0))
+        def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
+            return CallResult(_stored_rows(stored), Fraction(0))
 
         return Planned((), _populations(caller.policy), "free", lines, (stored.id,), replay)
     if latest is not None:

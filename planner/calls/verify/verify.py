@@ -23,6 +23,7 @@ from planner.basics.limits import MAX_EPSILON, MIN_EPSILON
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
@@ -30,7 +31,6 @@ from planner.calls.call import (
     Preparing,
     Row,
     Step,
-    Told,
     number,
 )
 from planner.calls.verify import decisions as each
@@ -255,17 +255,17 @@ def _recall(planner: Planner, about: Subject, question: Question) -> Recall | No
 
 def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> Planned:
     """Return a plan that releases nothing and stores nothing."""
-    told = partial(_tell, Told(rows, Fraction(0)))
+    told = partial(_tell, CallResult(rows, Fraction(0)))
     return Planned((), (about.original.population,), FREE, tuple(lines), releases, told)
 
 
-def _tell(told: Told, sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
+def _tell(told: CallResult, sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
     return told
 
 
-def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> Told:
+def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> CallResult:
     (release,), charged = caller.release([task], sql, step)
-    return Told(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
+    return CallResult(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
 
 
 # --- for people --------------------------------------------------------------------------------------------

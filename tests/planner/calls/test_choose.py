@@ -873,7 +873,9 @@ def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
 ) -> None:
     def plan(session: Session, arguments: functions.Arguments) -> functions.Planned:
         rows = [(arguments["word"].value, arguments["times"].value), (session.analyst, None)]
-        return functions.Planned((), ("default",), "free", ("Echo",), (), lambda *_: functions.Told(rows, Fraction(0)))
+        return functions.Planned(
+            (), ("default",), "free", ("Echo",), (), lambda *_: functions.CallResult(rows, Fraction(0))
+        )
 
     parameters = (functions.Parameter("word", "text", required=True), functions.Parameter("times", "number"))
     columns = {"said": "VARCHAR", "times": "DOUBLE"}
