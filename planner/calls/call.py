@@ -103,7 +103,7 @@ class CallResult:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedCall:
     """What a call would do, decided from public things.
 
     `alternatives` are the charges that it may make: one of them, whichever the releases decide.
@@ -127,7 +127,7 @@ class Function:
     name: str
     parameters: tuple[Parameter, ...]
     columns: Mapping[str, str] | Callable[[Preparing, Arguments], Mapping[str, str]]
-    plan: Callable[[Caller, Arguments], Planned]
+    plan: Callable[[Caller, Arguments], PlannedCall]
 
     @property
     def hint(self) -> str:
@@ -162,7 +162,7 @@ class Call:
                 span=self.span,
             )
 
-    def planned(self, caller: Caller) -> Planned:
+    def planned(self, caller: Caller) -> PlannedCall:
         """Return what the call would do; refuse what it can't."""
         return self.function.plan(caller, self.arguments)
 
@@ -455,7 +455,7 @@ def _literal(name: str, value: object) -> str:
 class Priced(Explanation):
     """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
 
-    planned: Planned | None = None
+    planned: PlannedCall | None = None
     least: Fraction = Fraction(0)
 
     @property
@@ -508,7 +508,7 @@ class Priced(Explanation):
         )
 
 
-def priced(found: Explanation, planned: Planned, *, least: Fraction) -> Priced:
+def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> Priced:
     """Return the explanation of a call, from one of a statement that measures nothing."""
     same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
     return Priced(**same, planned=planned, least=least)

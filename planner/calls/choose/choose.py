@@ -26,7 +26,7 @@ from planner.calls.call import (
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Ready,
     Row,
     number,
@@ -226,7 +226,7 @@ def _linear(ready: Ready) -> Asked:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def plan(caller: Caller, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a choice would release on each way, and what that costs; read nothing protected."""
     asked, sqls = _asked(caller, arguments), tuple(text.value for text in arguments["sqls"].value)
     stored = None if asked.wish.look else _stored(caller, asked, asked.digest)
@@ -238,7 +238,7 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
             hint="RESET noisegate.as_of to choose anew",
         )
     task = _task(caller, asked, sqls, arguments["rule"])
-    return Planned(
+    return PlannedCall(
         [_charges(asked.table, way) for way in task.ways],
         (asked.table.population,),
         _path(task),
@@ -307,10 +307,10 @@ def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Releas
     return {release.key: release for release in found if release.key in parts}
 
 
-def _replay(stored: Release, sqls: Sequence[str], table: Table) -> Planned:
+def _replay(stored: Release, sqls: Sequence[str], table: Table) -> PlannedCall:
     lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
     told = CallResult(rows(stored.body, sqls), Fraction(0))
-    return Planned((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
+    return PlannedCall((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
 
 
 def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...]) -> Strategy:

@@ -28,7 +28,7 @@ from planner.calls.call import (
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Preparing,
     Row,
     Step,
@@ -151,7 +151,7 @@ def asked(gate: Preparing, entry: Enlisted) -> Asked:
         return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
 
 
-def _enlist(caller: Caller, arguments: Arguments) -> Planned:
+def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what enlisting a query would do; it is checked as EXPLAIN would."""
     round_, text = _name(arguments["round"]), arguments["sql"]
     wish = _wish(caller, arguments)
@@ -175,7 +175,7 @@ def _enlist(caller: Caller, arguments: Arguments) -> Planned:
         return CallResult([row], Fraction(0))
 
     populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
-    return Planned((), populations, "exact", lines, (), run, keeps=True)
+    return PlannedCall((), populations, "exact", lines, (), run, keeps=True)
 
 
 def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
@@ -197,7 +197,7 @@ def protected(policy: Policy) -> list[str]:
     return [table.name for table in policy.tables.values() if table.kind == "protected"]
 
 
-def _withdraw(caller: Caller, arguments: Arguments) -> Planned:
+def _withdraw(caller: Caller, arguments: Arguments) -> PlannedCall:
     round_ = _name(arguments["round"])
     which = number(arguments, "query", low=1, high=2**53, example="3")
 
@@ -206,7 +206,7 @@ def _withdraw(caller: Caller, arguments: Arguments) -> Planned:
         return CallResult([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
 
     lines = (f"Withdraws from round {round_} what you have enlisted",)
-    return Planned((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
+    return PlannedCall((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
 
 
 def _populations(policy: Policy) -> tuple[str, ...]:
@@ -391,7 +391,7 @@ def _stored_rows(record: Release) -> list[Row]:
     return [tuple(row) for row in bodies.decode(record.body)["rows"]]
 
 
-def _release(caller: Caller, arguments: Arguments) -> Planned:
+def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what releasing a round would do, and what that costs whom."""
     round_, terms = _name(arguments["round"]), _terms(arguments)
     stored = released(caller, round_)
@@ -402,7 +402,7 @@ def _release(caller: Caller, arguments: Arguments) -> Planned:
         def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
             return CallResult(_stored_rows(stored), Fraction(0))
 
-        return Planned((), _populations(caller.policy), "free", lines, (stored.id,), replay)
+        return PlannedCall((), _populations(caller.policy), "free", lines, (stored.id,), replay)
     if latest is not None:
         raise BadValue(f"round {round_} was not released by release {latest}", hint="RESET noisegate.as_of")
     entries = roster.entries(caller, round_)
@@ -413,10 +413,10 @@ def _release(caller: Caller, arguments: Arguments) -> Planned:
     return planned(caller, round_, [_still_asked(caller, entry) for entry in entries], terms)
 
 
-def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> Planned:
+def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> PlannedCall:
     """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
     found = settle(caller, round_, queries, terms)
-    return Planned(
+    return PlannedCall(
         [found.deal.charges],
         tuple(dict.fromkeys(caller.policy.tables[name].population for name in found.versions)),
         found.together.path,

@@ -27,7 +27,7 @@ from planner.calls.call import (
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Preparing,
     Row,
     Step,
@@ -165,7 +165,7 @@ def columns(gate: Preparing, arguments: Arguments) -> dict[str, str]:
     return {**subject(gate, arguments["sql"], taken=COLUMNS).keys, **COLUMNS}
 
 
-def plan(caller: Caller, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a verification would release, and what that costs; read nothing protected."""
     about = subject(caller, arguments["sql"], taken=COLUMNS)
     wish = _wish(arguments, about)
@@ -203,7 +203,7 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
             )
         return _free(about, lines, (), task.known())
     charges = [Charge(table.population, table.name, version, task.cost)] if task.paid else []
-    return Planned(
+    return PlannedCall(
         [charges] if charges else (),
         (table.population,),
         "direct" if charges else FREE,
@@ -253,10 +253,10 @@ def _recall(planner: Planner, about: Subject, question: Question) -> Recall | No
     return found if found is not None and found.releases else None
 
 
-def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> Planned:
+def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> PlannedCall:
     """Return a plan that releases nothing and stores nothing."""
     told = partial(_tell, CallResult(rows, Fraction(0)))
-    return Planned((), (about.original.population,), FREE, tuple(lines), releases, told)
+    return PlannedCall((), (about.original.population,), FREE, tuple(lines), releases, told)
 
 
 def _tell(told: CallResult, sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done

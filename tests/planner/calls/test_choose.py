@@ -871,9 +871,9 @@ def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
 def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
     people: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(session: Session, arguments: functions.Arguments) -> functions.Planned:
+    def plan(session: Session, arguments: functions.Arguments) -> functions.PlannedCall:
         rows = [(arguments["word"].value, arguments["times"].value), (session.analyst, None)]
-        return functions.Planned(
+        return functions.PlannedCall(
             (), ("default",), "free", ("Echo",), (), lambda *_: functions.CallResult(rows, Fraction(0))
         )
 
