@@ -452,7 +452,7 @@ def _literal(name: str, value: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Priced(Explanation):
+class PricedCall(Explanation):
     """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
 
     planned: PlannedCall | None = None
@@ -508,13 +508,13 @@ class Priced(Explanation):
         )
 
 
-def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> Priced:
+def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> PricedCall:
     """Return the explanation of a call, from one of a statement that measures nothing."""
     same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
-    return Priced(**same, planned=planned, least=least)
+    return PricedCall(**same, planned=planned, least=least)
 
 
-def paid(price: Priced, told: CallResult, now: Sequence[Quote]) -> Priced:
+def paid(price: PricedCall, told: CallResult, now: Sequence[Quote]) -> PricedCall:
     """Return the price once it is paid: what was spent before, and what is now."""
     before = {quote.population: quote for quote in price.quotes}
     quotes = tuple(
