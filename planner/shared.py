@@ -67,7 +67,7 @@ class Shared:
     def _prepared(self, query: statement.Query) -> Iterator[Ready]:
         ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
-            tree, call = functions.taken(query.tree, FUNCTIONS)
+            tree, call = functions.extract_call(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))

@@ -239,7 +239,7 @@ class Caller(Preparing, Protocol):
 # --- reading a call ----------------------------------------------------------------------------------------
 
 
-def taken(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
+def extract_call(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
     """Return the tree with the call in its FROM replaced by a table, and the call; None if there is none.
 
     SELECT noisegate.name(…), with nothing else, is SELECT * FROM noisegate.name(…).

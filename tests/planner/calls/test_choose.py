@@ -862,7 +862,7 @@ def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
     text = "it's a $$ \\n \n back\\slash -- ; \" ü"
     read = gates.statement.read(functions.written("choose", [text, text], rule=text))
     assert isinstance(read, gates.statement.Query)
-    _, found = functions.taken(read.tree, gates.FUNCTIONS)
+    _, found = functions.extract_call(read.tree, gates.FUNCTIONS)
     assert found is not None
     assert [item.value for item in found.arguments["sqls"].value] == [text, text]
     assert found.arguments["rule"].value == text
