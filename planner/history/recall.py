@@ -38,7 +38,7 @@ from planner.history.chart import (
     is_finer,
     shareable,
 )
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.history.pool import Key, Pool, added_told, pooled
 from planner.ledger.ledger import Ledger
 from planner.policy.file import Table
@@ -140,11 +140,13 @@ class Found:
     pools: Mapping[Key, Pool] = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
     features: frozenset[Feature] = frozenset()
-    marginals: Mapping[object, tuple[Told, ...]] = field(default_factory=dict)  # brought to any chart, however coarse
+    marginals: Mapping[object, tuple[MarginalEvidence, ...]] = field(
+        default_factory=dict
+    )  # brought to any chart, however coarse
     rounds: frozenset[str] = frozenset()  # digests of the questions of rounds that something was released for
 
     @cached_property
-    def told(self) -> tuple[Told, ...]:
+    def told(self) -> tuple[MarginalEvidence, ...]:
         """Return what releases of marginals tell about them."""
         return tuple(map(added_told, self.marginals.values()))
 
@@ -157,7 +159,7 @@ class Found:
     def count(self) -> int:
         return sum(len(pool.members) for pool in self.pools.values())
 
-    def plus(self, more: Sequence[Evidence], told: Sequence[Told] = ()) -> Found:
+    def plus(self, more: Sequence[Evidence], told: Sequence[MarginalEvidence] = ()) -> Found:
         pools = pooled(self.pools, more)
         forms = [pool.form for key, pool in pools.items() if key not in self.pools]
         features = self.features.union(*(e.features for e in forms))
@@ -174,7 +176,7 @@ class Found:
         return Found().plus(sorted(members, key=lambda member: member.id), told)
 
 
-def _parts(found: Told) -> object:
+def _parts(found: MarginalEvidence) -> object:
     """Return what releases of marginals must have in common to be added up."""
     return _written(found.workspace.axes), frozenset(found.precisions)
 
@@ -249,7 +251,7 @@ class History:
         *,
         version: int,
         as_of: int | None = None,
-        pending: tuple[Sequence[Evidence], Sequence[Told]] | None = None,
+        pending: tuple[Sequence[Evidence], Sequence[MarginalEvidence]] | None = None,
         recalls: Recalls | None = None,
     ) -> Recall | None:
         """Return what is known about a question on a version of the data; None if that is too large a problem.
@@ -316,7 +318,7 @@ class History:
     def found(self, version: int) -> Found:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
-            new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
+            new: defaultdict[int, tuple[list[Evidence], list[MarginalEvidence]]] = defaultdict(lambda: ([], []))
             last, contents = self._ledger.contents(self._table.name, after=self._last)
             for content in contents:
                 brought, told = new[content.version]
@@ -329,7 +331,7 @@ class History:
             self._last = last
             return self._found.get(version, Found())
 
-    def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
+    def told(self, version: int, *, as_of: int | None = None) -> list[MarginalEvidence]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
         found = self.found(version) if as_of is None else self.found(version).until(as_of)
         plain = [pool.told for pool in found.pools.values() if pool.told is not None]
@@ -424,7 +426,7 @@ def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]
     return found
 
 
-def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
+def _with_marginals(recall: Recall, told: Sequence[MarginalEvidence]) -> Recall:
     """Return a recall with what is told about whole marginals of the columns of its chart."""
     axes = {axis.column: axis for axis in recall.chart.workspace.axes}
     brought = [(found, symmetric.evidence(found, axes)) for found in told]

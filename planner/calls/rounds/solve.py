@@ -29,7 +29,7 @@ from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.history.recall import Recall, Recalls
 from planner.history.union import union
 from planner.ledger.accounts import Charge, total
@@ -160,7 +160,7 @@ class Joining:
                 if part.measured.table.name == table:
                     yield from ((i, part, task) for task in planned.tasks)
 
-    def _pending(self, table: str) -> tuple[list[Evidence], list[Told]]:
+    def _pending(self, table: str) -> tuple[list[Evidence], list[MarginalEvidence]]:
         """Return what is to be released about a table so far."""
         here = [task for task in self.tasks.values() if task.table == table]
         evidence = [task.evidence for task in here if isinstance(task, Joint)]
@@ -455,10 +455,10 @@ def _rows(chart: Chart, question: Question) -> Floats:
     return chart.place(question, question.E.astype(float) * question.units[:, None, None])
 
 
-def _told(task: MarginalTask, number: int) -> Told:
+def _told(task: MarginalTask, number: int) -> MarginalEvidence:
     """Return what a task will tell about marginals, as if all were zero."""
     workspace = task.question.workspace
     sizes = workspace.shape
-    return Told(
+    return MarginalEvidence(
         number, workspace, {rows.A: rows.precision for rows in task.made}, lambda A: np.zeros([sizes[i] for i in A])
     )
