@@ -134,7 +134,7 @@ Recalls = OrderedDict[tuple[object, ...], Recall]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Releases:
     """Releases in pools, with the axes and features that are fine enough for all of them."""
 
     pools: Mapping[Key, Pool] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class Found:
     def count(self) -> int:
         return sum(len(pool.members) for pool in self.pools.values())
 
-    def plus(self, more: Sequence[Evidence], told: Sequence[MarginalEvidence] = ()) -> Found:
+    def plus(self, more: Sequence[Evidence], told: Sequence[MarginalEvidence] = ()) -> Releases:
         pools = pooled(self.pools, more)
         forms = [pool.form for key, pool in pools.items() if key not in self.pools]
         features = self.features.union(*(e.features for e in forms))
@@ -167,13 +167,13 @@ class Found:
         for found in told:
             marginals[_parts(found)] = (*marginals.get(_parts(found), ()), found)
         rounds = self.rounds.union(*(found.also for found in more))
-        return Found(pools, finest_axes(forms, self.axes), features, marginals, rounds)
+        return Releases(pools, finest_axes(forms, self.axes), features, marginals, rounds)
 
-    def until(self, last: int) -> Found:
+    def until(self, last: int) -> Releases:
         """Return what was released up to a release."""
         members = [m for pool in self.pools.values() if (part := pool.until(last)) is not None for m in part.members]
         told = [found for each in self.marginals.values() for found in each if found.id <= last]
-        return Found().plus(sorted(members, key=lambda member: member.id), told)
+        return Releases().plus(sorted(members, key=lambda member: member.id), told)
 
 
 def _parts(found: MarginalEvidence) -> object:
@@ -239,7 +239,7 @@ class History:
     def __init__(self, table: Table, ledger: Ledger, kept: Kept[Any] | None = None) -> None:
         """Read what a ledger has about a table, and keep what was worked out, with other histories or alone."""
         self._table, self._ledger = table, ledger
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, Releases] = {}
         self._last = 0
         self._forms: Forms = {}
         self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
@@ -294,7 +294,9 @@ class History:
         kept: tuple[object, Recall] | None = self._kept.get(("recall", *where))
         return kept[1] if kept is not None and kept[0] == told else None
 
-    def _chosen(self, question: Question, found: Found, version: int | None) -> tuple[Axes, tuple[Feature, ...]] | None:
+    def _chosen(
+        self, question: Question, found: Releases, version: int | None
+    ) -> tuple[Axes, tuple[Feature, ...]] | None:
         """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
 
         What was chosen for it before is kept, and goes on from there; None for the version keeps nothing.
@@ -315,7 +317,7 @@ class History:
             self._kept.put(key, choice, array_bytes(choice.axes))
         return choice.axes, tuple(sorted(choice.features))
 
-    def found(self, version: int) -> Found:
+    def found(self, version: int) -> Releases:
         """Return what was released on a version of the data, after reading what is new in the ledger."""
         with self._lock:
             new: defaultdict[int, tuple[list[Evidence], list[MarginalEvidence]]] = defaultdict(lambda: ([], []))
@@ -327,9 +329,9 @@ class History:
                 if content.kind == "linear" and (linear := evidence(content, self._table, self._forms)) is not None:
                     brought.append(linear)
             for at, each in new.items():
-                self._found[at] = self._found.get(at, Found()).plus(*each)
+                self._found[at] = self._found.get(at, Releases()).plus(*each)
             self._last = last
-            return self._found.get(version, Found())
+            return self._found.get(version, Releases())
 
     def told(self, version: int, *, as_of: int | None = None) -> list[MarginalEvidence]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
@@ -377,14 +379,16 @@ class History:
             self._kept.put(kept, base, array_bytes(known))
         return base
 
-    def bring(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> list[tuple[frozenset[int], Evidence]]:
+    def bring(
+        self, found: Releases, axes: Axes, features: tuple[Feature, ...]
+    ) -> list[tuple[frozenset[int], Evidence]]:
         """Return what the releases tell on some axes and features, each with the numbers of those that it is from."""
         parts = [*self._brought(found, axes, features).parts]
         brought = [(part.pool.ids, told) for part in parts if (told := part.told(())) is not None]
         return brought + [(frozenset(each.ids), part) for each in found.told for part in symmetric.evidence(each, axes)]
 
     def _brought(
-        self, found: Found, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
+        self, found: Releases, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
     ) -> _Brought:
         """Return what the releases tell on some axes and features."""
         if found.features <= set(features) and all(is_finer(axes.get(name), a) for name, a in found.axes.items()):
@@ -393,7 +397,7 @@ class History:
         parts = tuple(_Part(found.pools[key], way) for key, way in ways.ways.items())
         return _Brought(parts, ways.axes, is_all=False)
 
-    def _ways(self, found: Found, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
+    def _ways(self, found: Releases, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
         """Return in which way each pool is brought; kept for a version, for what is released later to be added."""
         kept = "ways", self._table.name, version, _written(axes.values()), features
         before: _Ways = (self._kept.get(kept) if version is not None else None) or _Ways()

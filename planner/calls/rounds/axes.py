@@ -24,7 +24,7 @@ from planner.cells.workspace import Feature, Workspace
 from planner.history.atlas import Axes
 from planner.history.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
 from planner.history.marginals import is_small
-from planner.history.recall import Found, History
+from planner.history.recall import History, Releases
 from planner.policy.file import Table
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
@@ -112,7 +112,7 @@ class Meeting:
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
-def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | None:
+def met(group: Sequence[Linear], history: History, found: Releases) -> Meeting | None:
     """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
 
     With all columns of what was released, with those that are asked about, or just as fine as asked.
@@ -141,7 +141,7 @@ def _is_small(meeting: Meeting) -> bool:
 
 
 def _meeting(
-    group: Sequence[Linear], history: History, found: Found, axes: Axes, features: set[Feature], *, whole: bool
+    group: Sequence[Linear], history: History, found: Releases, axes: Axes, features: set[Feature], *, whole: bool
 ) -> Meeting | None:
     table = group[0].question.workspace.table
     ends = tuple(sorted(feature for feature in features if not is_single(axes.get(feature[0]))))

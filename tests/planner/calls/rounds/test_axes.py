@@ -15,7 +15,7 @@ from planner.calls.rounds.axes import LEAST_LIMIT, Meeting, met, owners
 from planner.calls.rounds.batches import Linear
 from planner.cells.costs import Cost, rho_of
 from planner.history.chart import Chart, Evidence, chart_size
-from planner.history.recall import Found, History
+from planner.history.recall import History, Releases
 from planner.ledger.ledger import Ledger
 from planner.policy.file import Table
 from planner.questions.linear import Question
@@ -53,7 +53,7 @@ def nothing(found: Table, place: Path) -> Iterator[History]:
 
 
 def meeting(nothing: History, group: Sequence[Linear], told: Sequence[Evidence] = ()) -> Meeting:
-    where = met(group, nothing, Found().plus(told))
+    where = met(group, nothing, Releases().plus(told))
     assert where is not None
     return where
 
@@ -174,11 +174,11 @@ def test_what_is_too_large_on_all_axes_meets_nowhere(
 ) -> None:
     group = [asked(one_count(found, {"a": A}, [i]), 1.0 + i) for i in A]
     monkeypatch.setattr(axes, "MAX_ORBITS", 3)
-    assert met(group, nothing, Found()) is None
+    assert met(group, nothing, Releases()) is None
     monkeypatch.setattr(axes, "MAX_ORBITS", 4)
-    assert met(group, nothing, Found()) is not None
+    assert met(group, nothing, Releases()) is not None
     monkeypatch.setattr(axes, "MAX_ROUND_WORK", 1)
-    assert met(group, nothing, Found()) is None
+    assert met(group, nothing, Releases()) is None
 
 
 def test_cells_that_nothing_tells_apart_are_one_orbit_and_the_ends_of_a_sum_never_are(
