@@ -203,7 +203,7 @@ class _Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _Brought:
+class _Contributions:
     """What the releases tell on some axes and features."""
 
     parts: tuple[_Part, ...]
@@ -359,7 +359,7 @@ class History:
             self._kept.put(kept, known, array_bytes(known))
         return known[0]
 
-    def _base(self, brought: _Brought, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
+    def _base(self, brought: _Contributions, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
 
         What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
@@ -389,13 +389,13 @@ class History:
 
     def _brought(
         self, found: Releases, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
-    ) -> _Brought:
+    ) -> _Contributions:
         """Return what the releases tell on some axes and features."""
         if found.features <= set(features) and all(is_finer(axes.get(name), a) for name, a in found.axes.items()):
-            return _Brought(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
+            return _Contributions(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
         ways = self._ways(found, axes, features, version)
         parts = tuple(_Part(found.pools[key], way) for key, way in ways.ways.items())
-        return _Brought(parts, ways.axes, is_all=False)
+        return _Contributions(parts, ways.axes, is_all=False)
 
     def _ways(self, found: Releases, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
         """Return in which way each pool is brought; kept for a version, for what is released later to be added."""
