@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 
 from planner import system
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
 from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge
 from planner.calls import call as functions
 from planner.calls.call import Ready
@@ -45,12 +45,12 @@ class Shared:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
-        known = Kept[Any](KEPT_BYTES)
+        known = BoundedCache[Any](KEPT_BYTES)
         self.histories = {name: History(table, ledger, known) for name, table in protected.items()}
         self.books = Books(policy, ledger)
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
-        self._ready = Kept[Ready](KEPT_READY)
+        self._ready = BoundedCache[Ready](KEPT_READY)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 

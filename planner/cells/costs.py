@@ -20,7 +20,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
 from planner.basics.limits import MAX_COST_TABLE
 
 UNIT_BITS = 50
@@ -206,7 +206,7 @@ def to_bytes(cost: Cost) -> bytes:
     return zlib.compress(json.dumps(head).encode() + b"\n" + body)
 
 
-_READ = Kept[Cost](16 * 2**20)
+_READ = BoundedCache[Cost](16 * 2**20)
 """Costs that were read, by their bytes."""
 
 

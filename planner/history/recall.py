@@ -19,7 +19,7 @@ import numpy as np
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.even import even_join
 from mechanisms.least.residual import join_to_targets, prices
-from planner.basics.cache import Kept, array_bytes
+from planner.basics.cache import BoundedCache, array_bytes
 from planner.cells.workspace import Axis, Feature, Workspace
 from planner.history import marginals as symmetric
 from planner.history.atlas import Axes, Choice, chosen
@@ -236,13 +236,13 @@ class _Base:
 class History:
     """Everything linear that was released about one table. Threads may share it."""
 
-    def __init__(self, table: Table, ledger: Ledger, kept: Kept[Any] | None = None) -> None:
+    def __init__(self, table: Table, ledger: Ledger, kept: BoundedCache[Any] | None = None) -> None:
         """Read what a ledger has about a table, and keep what was worked out, with other histories or alone."""
         self._table, self._ledger = table, ledger
         self._found: dict[int, Releases] = {}
         self._last = 0
         self._forms: Forms = {}
-        self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
+        self._kept = BoundedCache[Any](KEPT_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
     def recall(
