@@ -26,7 +26,7 @@ from planner.calls.call import written
 from planner.calls.rounds import roster, rounds
 from planner.calls.rounds.model import Asked
 from planner.calls.rounds.payment import MECHANISMS
-from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.roster import Accuracy, Enlisted
 from planner.calls.rounds.rounds import Terms
 from planner.gate import Gate
 from planner.plans.explain import Explanation
@@ -51,8 +51,8 @@ class Wanted:
     sql: str
     accuracy: Mapping[str, float]
 
-    def wish(self, defaults: Settings) -> Wish:
-        found = Wish.of(defaults)
+    def wish(self, defaults: Settings) -> Accuracy:
+        found = Accuracy.of(defaults)
         given = dict(self.accuracy)
         importance = given.pop("importance", 1.0)
         return replace(found, **given).scaled(importance**-0.5)  # type: ignore[arg-type]  # by name, all numbers

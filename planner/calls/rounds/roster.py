@@ -34,7 +34,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
-class Wish:
+class Accuracy:
     """How accurate an answer should be: the settings that a session would ask it with."""
 
     error: float
@@ -43,14 +43,14 @@ class Wish:
     sum_error: float | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Wish:
+    def of(cls, settings: Settings) -> Accuracy:
         return cls(settings.error, settings.confidence, settings.relative, settings.sum_error)
 
     @property
     def settings(self) -> Settings:
         return Settings(self.error, self.confidence, self.relative, self.sum_error)
 
-    def scaled(self, factor: float) -> Wish:
+    def scaled(self, factor: float) -> Accuracy:
         """Return the wish for errors that are so many times as large."""
         own = None if self.sum_error is None else self.sum_error * factor
         return replace(self, error=self.error * factor, sum_error=own)
@@ -70,7 +70,7 @@ class Enlisted:
     round: str
     analyst: str
     sql: str
-    wish: Wish
+    wish: Accuracy
     created: str
 
 
@@ -79,7 +79,7 @@ def question_of(round_: str) -> str:
     return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
 
 
-def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Wish) -> Enlisted:
+def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) -> Enlisted:
     """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -156,7 +156,9 @@ def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
         f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
         () if round_ is None else (round_,),
     )
-    return [Enlisted(n, name, who, sql, Wish(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows]
+    return [
+        Enlisted(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
+    ]
 
 
 def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:

@@ -39,7 +39,7 @@ from planner.calls.rounds.model import Asked
 from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.roster import Accuracy, Enlisted
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import SHARE, Release, total
 from planner.plans import explain
@@ -109,7 +109,7 @@ def _name(argument: Constant) -> str:
     return name
 
 
-def _wish(caller: Caller, arguments: Arguments) -> Wish:
+def _wish(caller: Caller, arguments: Arguments) -> Accuracy:
     """Return the accuracy that a query is enlisted with: the session's, but for what the call says."""
     error = number(arguments, "error", low=MIN_SETTING, high=MAX_SETTING, example="20")
     sums = number(arguments, "sum_error", low=MIN_SETTING, high=MAX_SETTING, example="10000")
@@ -121,7 +121,7 @@ def _wish(caller: Caller, arguments: Arguments) -> Wish:
             hint="importance => 4 asks for half of the session's error",
             span=arguments["importance"].span,
         )
-    wish = Wish.of(caller.settings)
+    wish = Accuracy.of(caller.settings)
     if error is not None:
         wish = replace(wish, error=error, relative=False)
     wish = replace(

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from planner.basics.errors import BadValue, Forbidden
 from planner.calls.rounds import roster
-from planner.calls.rounds.roster import Wish
+from planner.calls.rounds.roster import Accuracy
 from planner.ledger.ledger import Ledger
 from planner.plans.settings import Settings
 
-TEN, FIVE = Wish(10.0, 0.95), Wish(5.0, 0.95)
+TEN, FIVE = Accuracy(10.0, 0.95), Accuracy(5.0, 0.95)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_round_that_is_not_what_was_planned_is_noticed(ledger: Ledger, change:
 
 
 wishes = st.builds(
-    Wish,
+    Accuracy,
     error=st.floats(1e-6, 1e9),
     confidence=st.floats(0.5, 0.999),
     relative=st.booleans(),
@@ -93,13 +93,13 @@ wishes = st.builds(
 
 
 @given(wishes)
-def test_a_wish_says_what_settings_say_and_back(wish: Wish) -> None:
-    assert Wish.of(wish.settings) == wish
+def test_a_wish_says_what_settings_say_and_back(wish: Accuracy) -> None:
+    assert Accuracy.of(wish.settings) == wish
     assert isinstance(wish.settings, Settings)
 
 
 @given(wishes, st.floats(0.1, 10))
-def test_a_scaled_wish_scales_both_errors_and_nothing_else(wish: Wish, factor: float) -> None:
+def test_a_scaled_wish_scales_both_errors_and_nothing_else(wish: Accuracy, factor: float) -> None:
     found = wish.scaled(factor)
     assert found.error == wish.error * factor
     assert found.sum_error == (None if wish.sum_error is None else wish.sum_error * factor)
@@ -107,13 +107,13 @@ def test_a_scaled_wish_scales_both_errors_and_nothing_else(wish: Wish, factor: f
 
 
 def test_a_wish_is_told_to_people_in_its_unit() -> None:
-    assert Wish(1234.0, 0.95).text == "1,234"
-    assert Wish(0.015, 0.95, relative=True).text == "1.50 %"
-    assert Wish(20.0, 0.95, sum_error=40_000.0).text == "20, sums ± 40,000"
+    assert Accuracy(1234.0, 0.95).text == "1,234"
+    assert Accuracy(0.015, 0.95, relative=True).text == "1.50 %"
+    assert Accuracy(20.0, 0.95, sum_error=40_000.0).text == "20, sums ± 40,000"
 
 
 def test_a_stored_wish_is_read_as_it_was_written(ledger: Ledger) -> None:
-    wish = Wish(0.1, 0.9, relative=True, sum_error=1 / 3)
+    wish = Accuracy(0.1, 0.9, relative=True, sum_error=1 / 3)
     roster.enlist(ledger, "r", "ann", "Q", wish)
     assert roster.entries(ledger, "r")[0].wish == wish
 
