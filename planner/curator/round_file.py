@@ -26,7 +26,7 @@ from planner.calls.call import written
 from planner.calls.rounds import roster, rounds
 from planner.calls.rounds.model import Asked
 from planner.calls.rounds.payment import MECHANISMS
-from planner.calls.rounds.roster import Accuracy, Enlisted
+from planner.calls.rounds.roster import Accuracy, Entry
 from planner.calls.rounds.rounds import Terms
 from planner.gate import Gate
 from planner.plans.explain import Explanation
@@ -128,7 +128,7 @@ def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None])
         where = f"queries.{wanted.name}"
         try:
             analyst = gate.session(wanted.analyst).analyst
-            entry = Enlisted(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
+            entry = Entry(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
             queries.append(replace(rounds.asked(gate, entry), label=wanted.name))
         except Refusal as refused:
             hint = f" ({refused.hint})" if refused.hint else ""

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.calls.rounds.roster import Enlisted
+from planner.calls.rounds.roster import Entry
 from planner.history.chart import Evidence, made_evidence
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
@@ -25,7 +25,7 @@ from planner.sql.query import Compiled
 class Asked:
     """One query of a round: who enlisted it with which accuracy, and what it asks, placed."""
 
-    entry: Enlisted
+    entry: Entry
     compiled: Compiled
     parts: tuple[Prepared, ...]
     settings: Settings

@@ -10,7 +10,7 @@ from typing import Any
 from planner.calls.call import Row
 from planner.calls.rounds.model import Asked, Together
 from planner.calls.rounds.payment import Deal
-from planner.calls.rounds.roster import Enlisted
+from planner.calls.rounds.roster import Entry
 from planner.plans import explain
 
 SHOWN = 12
@@ -40,7 +40,7 @@ class Settled:
     alone_rho: tuple[float, ...]
 
     @property
-    def entries(self) -> list[Enlisted]:
+    def entries(self) -> list[Entry]:
         return [query.entry for query in self.queries]
 
     @property

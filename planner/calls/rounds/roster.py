@@ -63,7 +63,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Enlisted:
+class Entry:
     """One query of a round; numbers count from 1 over all rounds, and are never used again."""
 
     number: int
@@ -79,7 +79,7 @@ def question_of(round_: str) -> str:
     return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
 
 
-def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) -> Enlisted:
+def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) -> Entry:
     """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -92,10 +92,10 @@ def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) ->
         (number,) = connection.execute(
             "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
         ).fetchone()
-        return Enlisted(number, round_, analyst, sql, wish, now)
+        return Entry(number, round_, analyst, sql, wish, now)
 
 
-def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> list[Enlisted]:
+def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> list[Entry]:
     """Return the analyst's own queries that no longer belong to the round: one, or all for None."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -112,7 +112,7 @@ def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> lis
         return own
 
 
-def entries(book: Beside, round_: str | None = None) -> list[Enlisted]:
+def entries(book: Beside, round_: str | None = None) -> list[Entry]:
     """Return the queries of a round, or of all rounds, in the order in which they were enlisted."""
     with book.beside(write=False) as connection:
         return _entries(connection, round_)
@@ -141,7 +141,7 @@ def table_rows(ledger: Ledger, tables: Sequence[str]) -> list[tuple[Any, ...]]:
     return found
 
 
-def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
+def unchanged(planned: Sequence[Entry], connection: Connection) -> None:
     """Raise if the round is not what was planned any more; inside the transaction that releases it."""
     if _entries(connection, planned[0].round) != list(planned):
         raise BadValue(
@@ -150,16 +150,16 @@ def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
         )
 
 
-def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
+def _entries(connection: Connection, round_: str | None) -> list[Entry]:
     where = "" if round_ is None else "AND round = ?"
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
         () if round_ is None else (round_,),
     )
     return [
-        Enlisted(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
+        Entry(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
     ]
 
 
-def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:
+def _withdraw(connection: Connection, entry: Entry, now: str) -> None:
     connection.execute("UPDATE enlisted SET withdrawn = ? WHERE id = ?", (now, entry.number))

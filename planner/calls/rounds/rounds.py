@@ -39,7 +39,7 @@ from planner.calls.rounds.model import Asked
 from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.roster import Accuracy, Enlisted
+from planner.calls.rounds.roster import Accuracy, Entry
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import SHARE, Release, total
 from planner.plans import explain
@@ -137,7 +137,7 @@ def workshop(caller: Caller) -> Workshop:
     return Workshop(caller.planner, caller.policy.tables)
 
 
-def asked(gate: Preparing, entry: Enlisted) -> Asked:
+def asked(gate: Preparing, entry: Entry) -> Asked:
     """Return a query compiled and placed; refuse what can't belong to a round."""
     query = statement.read(entry.sql)
     if not isinstance(query, statement.Query):
@@ -155,7 +155,7 @@ def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what enlisting a query would do; it is checked as EXPLAIN would."""
     round_, text = _name(arguments["round"]), arguments["sql"]
     wish = _wish(caller, arguments)
-    draft = Enlisted(0, round_, caller.analyst, text.value, wish, "")
+    draft = Entry(0, round_, caller.analyst, text.value, wish, "")
     try:
         found = asked(caller, draft)
         charges = workshop(caller).alone_charges(found)
@@ -428,7 +428,7 @@ def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms)
     )
 
 
-def _still_asked(caller: Caller, entry: Enlisted) -> Asked:
+def _still_asked(caller: Caller, entry: Entry) -> Asked:
     """Return a stored query; the policy may have changed since it was enlisted."""
     if entry.analyst not in caller.policy.analysts:
         raise Forbidden(
