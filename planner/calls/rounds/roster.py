@@ -20,7 +20,7 @@ from planner.questions import body as bodies
 COLUMNS = "id, round, analyst, sql, wish, created"
 
 
-class Beside(Protocol):
+class RoundStore(Protocol):
     """What keeps the queries: the ledger, or who may use it."""
 
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]: ...
@@ -79,7 +79,7 @@ def question_of(round_: str) -> str:
     return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
 
 
-def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) -> Entry:
+def enlist(book: RoundStore, round_: str, analyst: str, sql: str, wish: Accuracy) -> Entry:
     """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -95,7 +95,7 @@ def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Accuracy) ->
         return Entry(number, round_, analyst, sql, wish, now)
 
 
-def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> list[Entry]:
+def withdraw(book: RoundStore, round_: str, analyst: str, number: int | None) -> list[Entry]:
     """Return the analyst's own queries that no longer belong to the round: one, or all for None."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -112,7 +112,7 @@ def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> lis
         return own
 
 
-def entries(book: Beside, round_: str | None = None) -> list[Entry]:
+def entries(book: RoundStore, round_: str | None = None) -> list[Entry]:
     """Return the queries of a round, or of all rounds, in the order in which they were enlisted."""
     with book.beside(write=False) as connection:
         return _entries(connection, round_)
