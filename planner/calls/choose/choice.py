@@ -43,7 +43,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChoiceArguments:
     """The arguments of a choice.
 
     snr, fraction, deviations: an analysis is good enough if this part of its groups have this ratio, so many standard
@@ -93,7 +93,7 @@ class Task:
     """
 
     caller: Caller
-    wish: Wish
+    wish: ChoiceArguments
     sqls: tuple[str, ...]
     digest: str
     begun: str

@@ -32,7 +32,7 @@ from planner.calls.call import (
     number,
 )
 from planner.calls.choose import looks as stages
-from planner.calls.choose.choice import COLUMNS, LOOK, Choosing, Task, Wish, rows
+from planner.calls.choose.choice import COLUMNS, LOOK, ChoiceArguments, Choosing, Task, rows
 from planner.calls.choose.looks import Course, Ground, Strategy
 from planner.cells.costs import rho_of
 from planner.ledger.accounts import Charge, Release
@@ -112,13 +112,13 @@ NOT_EACH = ("analysis", "rule")
 # --- what is asked -----------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments) -> Wish:
+def _wish(arguments: Arguments) -> ChoiceArguments:
     rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
     snr = number(arguments, "snr", low=MIN_SETTING, high=MAX_SETTING, example="20")
     fraction = number(arguments, "fraction", low=MIN_SETTING, high=1.0, example="0.5")
     deviations = number(arguments, "deviations", low=0.0, high=MAX_DEVIATIONS, example="3")
     stop = arguments["stop"].value
-    return Wish(
+    return ChoiceArguments(
         SNR if snr is None else snr,
         FRACTION if fraction is None else fraction,
         DEVIATIONS if deviations is None else deviations,
@@ -252,7 +252,7 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
 class _Asked:
     """What is to be chosen among: each analysis as it is measured alone, on which version of the data, how."""
 
-    wish: Wish
+    wish: ChoiceArguments
     table: Table
     version: int
     strategies: tuple[Strategy, ...]
@@ -324,7 +324,7 @@ def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...])
     )
 
 
-def _rule(wish: Wish, ground: Ground, argument: Constant) -> str:
+def _rule(wish: ChoiceArguments, ground: Ground, argument: Constant) -> str:
     if wish.rule == "nested" and not ground.is_nested:
         raise Unsupported(
             "the analyses are not nested: each must follow from the next finer one",
