@@ -43,7 +43,7 @@ SIZE_DOUBT = 1e-9
 
 
 @dataclass(frozen=True)
-class Wish:
+class VerifyArguments:
     """The arguments: tau as a number or as a part of the answer, epsilon for each decision, the error delta."""
 
     tau: Fraction
@@ -95,7 +95,7 @@ class Case:
         return list(zip(gaps, chances.tolist(), strict=True))
 
 
-def claimed(about: Subject, wish: Wish) -> list[Case]:
+def claimed(about: Subject, wish: VerifyArguments) -> list[Case]:
     """Return what is claimed of every group. Depends on the synthetic table and the policy only."""
     asked = about.asked
     _, groups = asked.counted
@@ -165,7 +165,7 @@ def _is_between(asked: Asked, values: Histogram) -> bool:
     return low != high
 
 
-def decided(about: Subject, wish: Wish, case: Case) -> Case:
+def decided(about: Subject, wish: VerifyArguments, case: Case) -> Case:
     """Return the case with its decider: the one that was asked for, or the one that tells most."""
     assert case.claim is not None
     asked, unit = about.asked, float(about.asked.unit)
@@ -210,7 +210,7 @@ def _provided(about: Subject, decider: Decider, size: str | None) -> str | None:
     return ", and ".join(words) or None
 
 
-def _query(about: Subject, wish: Wish, claim: Claim) -> deciders.Query:
+def _query(about: Subject, wish: VerifyArguments, claim: Claim) -> deciders.Query:
     rows, asked = about.original.max_rows_per_unit, about.asked
     if isinstance(asked, Ranked):
         listed = wish.decider == "EM_med" or len(asked.values) <= MAX_LISTED_VALUES
@@ -288,7 +288,7 @@ class Decisions:
     """The decisions of all groups of a query, drawn and stored together; what is known is stored as it is."""
 
     about: Subject
-    wish: Wish
+    wish: VerifyArguments
     version: int
     cases: Sequence[Case]
 
@@ -380,7 +380,7 @@ class Decisions:
         return [(*keys, case.settled, *row) for keys, case, row in triples]
 
 
-def digest(about: Subject, wish: Wish, cases: Sequence[Case]) -> str:
+def digest(about: Subject, wish: VerifyArguments, cases: Sequence[Case]) -> str:
     """Return what makes two decisions the same: the question, the claims, epsilon, delta, and who decides."""
     claims = [None if case.claim is None else [str(case.claim.synthetic), str(case.claim.tau)] for case in cases]
     text = json.dumps(["decision 1", about.asked.question.digest, claims, str(wish.epsilon), wish.decider, wish.delta])

@@ -34,7 +34,7 @@ from planner.calls.call import (
     number,
 )
 from planner.calls.verify import decisions as each
-from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, Wish
+from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, VerifyArguments
 from planner.calls.verify.synthetic import Subject, subject
 from planner.history.recall import Recall
 from planner.ledger.accounts import Charge, Release
@@ -131,12 +131,12 @@ def _verdict(row: dict[str, Any]) -> Verdict:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments, about: Subject) -> Wish:
+def _wish(arguments: Arguments, about: Subject) -> VerifyArguments:
     tau, relative = _tau(arguments["tau"])
     epsilon = number(arguments, "epsilon", low=MIN_EPSILON, high=MAX_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
-    return Wish(
+    return VerifyArguments(
         tau,
         relative,
         Fraction(epsilon).limit_denominator(10**12),
@@ -271,7 +271,7 @@ def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> CallResult:
 # --- for people --------------------------------------------------------------------------------------------
 
 
-def _title(about: Subject, wish: Wish) -> str:
+def _title(about: Subject, wish: VerifyArguments) -> str:
     tau = f"{float(100 * wish.tau):g} %" if wish.relative else f"{float(wish.tau):g}"
     groups = f" by {', '.join(about.keys)} ({explain.number(about.asked.groups, 'row')})" if about.keys else ""
     return f"Whether {about.asked.kind} of {about.copy.name}{groups} is within {tau} of {about.original.name}"
