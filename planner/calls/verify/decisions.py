@@ -119,7 +119,7 @@ def claimed(about: Subject, wish: VerifyArguments) -> list[Case]:
     return found
 
 
-def settled(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | None) -> list[Case]:
+def with_known(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | None) -> list[Case]:
     """Return the cases with what earlier releases tell, at an error of at most delta."""
     if recall is None or not isinstance(asked, Summed):
         return list(cases)

@@ -187,7 +187,7 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
         before = explain.line("known already", f"decided before: release {stored.id}")
         return _free(about, (title, before), (stored.id,), rows)
     recall = None if isinstance(about.asked, Ranked) else _recall(planner, about, about.asked.question)
-    known = each.settled(about.asked, claimed, wish.delta, recall)
+    known = each.with_known(about.asked, claimed, wish.delta, recall)
     if about.asked.kind in SIZED:
         known = each.sized(about.asked, known, _recall(planner, about, sizes(about.asked)))
     found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
