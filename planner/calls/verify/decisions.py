@@ -95,7 +95,7 @@ class Case:
         return list(zip(gaps, chances.tolist(), strict=True))
 
 
-def claimed(about: Subject, wish: VerifyArguments) -> list[Case]:
+def claims_of(about: Subject, wish: VerifyArguments) -> list[Case]:
     """Return what is claimed of every group. Depends on the synthetic table and the policy only."""
     asked = about.asked
     _, groups = asked.counted

@@ -169,7 +169,7 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a verification would release, and what that costs; read nothing protected."""
     about = subject(caller, arguments["sql"], taken=COLUMNS)
     wish = _wish(arguments, about)
-    claimed, table, as_of = each.claimed(about, wish), about.original, caller.settings.as_of
+    claimed, table, as_of = each.claims_of(about, wish), about.original, caller.settings.as_of
     if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
         raise BadValue(
             "a percentage of the synthetic answer, which is 0, is nothing",

@@ -125,7 +125,7 @@ def opened(folder: Path, shape: Shape, *, copy: str | None = None) -> Gate:
 def statistics(gate: Gate, about: Subject) -> Iterator[tuple[str, Any, Any]]:
     """Yield what each decider of each group is given, of the protected table and of the copy."""
     wish = VerifyArguments(Fraction(3), False, Fraction(1), "auto", 0.05, False)
-    found = enumerate(decisions.claimed(about, wish))
+    found = enumerate(decisions.claims_of(about, wish))
     queries = {group: decisions._query(about, wish, case.claim) for group, case in found if case.claim is not None}
     offered = {group: deciders.candidates(query, epsilon=wish.epsilon) for group, query in queries.items()}
     for name in next(iter(offered.values()), {}):
