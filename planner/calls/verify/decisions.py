@@ -165,7 +165,7 @@ def _is_between(asked: Asked, values: Histogram) -> bool:
     return low != high
 
 
-def decided(about: Subject, wish: VerifyArguments, case: Case) -> Case:
+def with_decider(about: Subject, wish: VerifyArguments, case: Case) -> Case:
     """Return the case with its decider: the one that was asked for, or the one that tells most."""
     assert case.claim is not None
     asked, unit = about.asked, float(about.asked.unit)

@@ -190,7 +190,7 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     known = each.with_known(about.asked, claimed, wish.delta, recall)
     if about.asked.kind in SIZED:
         known = each.sized(about.asked, known, _recall(planner, about, sizes(about.asked)))
-    found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
+    found = [each.with_decider(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
     task = Decisions(about, wish, version, found)
     lines = (title, *_lines(task))
     if wish.explain:
