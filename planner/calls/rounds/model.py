@@ -22,7 +22,7 @@ from planner.sql.query import Compiled
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RoundQuery:
     """One query of a round: who enlisted it with which accuracy, and what it asks, placed."""
 
     entry: Entry

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.calls.call import Row
-from planner.calls.rounds.model import Asked, Together
+from planner.calls.rounds.model import RoundQuery, Together
 from planner.calls.rounds.payment import Deal
 from planner.calls.rounds.roster import Entry
 from planner.plans import explain
@@ -33,7 +33,7 @@ class Settled:
     """A round that is planned: its queries, what is released, and who pays what."""
 
     round: str
-    queries: tuple[Asked, ...]
+    queries: tuple[RoundQuery, ...]
     deal: Deal
     each_alone: Fraction
     versions: Mapping[str, int]

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Asked, Payable, Together
+from planner.calls.rounds.model import Payable, RoundQuery, Together
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.calls.rounds.solve import Within
 from planner.cells.bills import capped, covers, divided, mean, poured
@@ -99,7 +99,7 @@ def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str
 
 def deal(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str | None,
     rho: Fraction | None,
     weights: Mapping[str, Fraction],
@@ -117,7 +117,7 @@ def deal(
     return _accuracy_first(shop, queries, mechanism, weights, releaser)
 
 
-def _own(queries: Sequence[Asked], analyst: str) -> list[Asked]:
+def _own(queries: Sequence[RoundQuery], analyst: str) -> list[RoundQuery]:
     return [query for query in queries if query.entry.analyst == analyst]
 
 
@@ -136,7 +136,7 @@ def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
 
 
 def _accuracy_first(
-    shop: Workshop, queries: Sequence[Asked], mechanism: str, weights: Mapping[str, Fraction], releaser: str
+    shop: Workshop, queries: Sequence[RoundQuery], mechanism: str, weights: Mapping[str, Fraction], releaser: str
 ) -> Deal:
     """Return the deal in which every target is met.
 
@@ -206,7 +206,7 @@ class _Stage:
     bound: float | None
 
     @classmethod
-    def of(cls, queries: Sequence[Asked], plan: Together, analyst: str) -> _Stage:
+    def of(cls, queries: Sequence[RoundQuery], plan: Together, analyst: str) -> _Stage:
         """Return what one analyst's own plan releases."""
         tasks = _lots(plan)
         shares = {lot: {analyst: _costs(found)} for lot, found in tasks.items()}
@@ -248,7 +248,7 @@ class _Joining:
         shares = {lot: self.shares(lot, found) or self.limits(lot) for lot, found in tasks.items()}
         return _Stage(tasks, shares, self.alone, {**self.before.savings, **self.own.savings}, None)
 
-    def improved(self, stage: _Stage, plan: Together, queries: Sequence[Asked]) -> tuple[_Stage, list[Lot]]:
+    def improved(self, stage: _Stage, plan: Together, queries: Sequence[RoundQuery]) -> tuple[_Stage, list[Lot]]:
         """Return the stage with what a plan makes cheaper of that which is planned together, and where nobody saves."""
         rest, planned = list[Lot](), _lots(plan)
         for lot in [lot for lot in stage.tasks if not lot[1]]:
@@ -279,12 +279,12 @@ def _costs(tasks: Mapping[str, Payable]) -> list[Cost]:
     return [task.cost for task in tasks.values() if task.cost is not None]
 
 
-def _savings(queries: Sequence[Asked], plan: Together) -> dict[int, Fraction]:
+def _savings(queries: Sequence[RoundQuery], plan: Together) -> dict[int, Fraction]:
     return {query.entry.number: Fraction(part) * plan.rho for query, part in zip(queries, plan.savings, strict=True)}
 
 
 def _joined(
-    shop: Workshop, queries: Sequence[Asked], plans: Mapping[str, Together], weights: Mapping[str, Fraction]
+    shop: Workshop, queries: Sequence[RoundQuery], plans: Mapping[str, Together], weights: Mapping[str, Fraction]
 ) -> tuple[Together, Shares]:
     """Return the plan for all and everybody's share, after one analyst after the other has joined."""
     stage: _Stage | None = None
@@ -302,7 +302,7 @@ def _joined(
     return replace(plan, bound=stage.bound, savings=savings), shares
 
 
-def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _Stage:
+def _joined_by(shop: Workshop, queries: Sequence[RoundQuery], joining: _Joining) -> _Stage:
     """Return what there is once another has joined: the first plan for all by which somebody saves.
 
     First the plan with the least dearest cell, then the one that charges every cell the least part of what all limits
@@ -321,7 +321,7 @@ def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _
 
 def _privacy_first(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str,
     rho: Fraction,
     weights: Mapping[str, Fraction],
@@ -367,7 +367,9 @@ def _privacy_first(
     return Deal(mechanism, plan, paid, _gains(queries, plan, plans), shares if len(weights) > 1 else {}, scale, rho)
 
 
-def _gains(queries: Sequence[Asked], plan: Together, plans: Mapping[str, tuple[Together, float]]) -> dict[str, float]:
+def _gains(
+    queries: Sequence[RoundQuery], plan: Together, plans: Mapping[str, tuple[Together, float]]
+) -> dict[str, float]:
     """Return for each analyst the mean over queries of the error alone over the error now."""
     now = {query.entry.number: error for query, error in zip(queries, plan.errors, strict=True)}
     gains = {}

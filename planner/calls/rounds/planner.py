@@ -12,7 +12,7 @@ from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
-from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
+from planner.calls.rounds.model import Joint, Payable, RoundQuery, Together, scaled
 from planner.calls.rounds.solve import MET, Joining, Solver, Within
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
@@ -31,7 +31,7 @@ class Workshop:
         self._planner, self._tables = planner, tables
         self._alone: dict[tuple[int, float], Plan] = {}
 
-    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan:
+    def alone(self, asked: RoundQuery, *, scale: float = 1.0) -> Plan:
         """Return the plan of a query as if it were asked now, by itself, with an error of so many times its own."""
         key = (asked.entry.number, scale)
         if key not in self._alone:
@@ -39,23 +39,23 @@ class Workshop:
             self._alone[key] = self._planner(settings).plan(asked.compiled, asked.parts)
         return self._alone[key]
 
-    def shell(self, asked: Asked, *, scale: float) -> Plan:
+    def shell(self, asked: RoundQuery, *, scale: float) -> Plan:
         """Return a plan of a query whose questions of counts and sums need not be planned for that accuracy."""
         plan = self.alone(asked)
         return plan if all(is_shareable(task) for task in plan.tasks) else self.alone(asked, scale=scale)
 
-    def alone_charges(self, asked: Asked) -> list[Charge]:
+    def alone_charges(self, asked: RoundQuery) -> list[Charge]:
         """Return what the query would be charged by itself."""
         return self._charges(self.alone(asked).paid)
 
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
         return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
 
-    def within(self, queries: Sequence[Asked], within: Mapping[str, Within]) -> Together:
+    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, Within]) -> Together:
         """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
         return Joining(self, queries, within=within).plan()
 
-    def together(self, queries: Sequence[Asked], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
+    def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
 
         If planning each query by itself is cheaper, it is that.
@@ -68,13 +68,13 @@ class Workshop:
             return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 
-    def each_alone(self, queries: Sequence[Asked]) -> Fraction:
+    def each_alone(self, queries: Sequence[RoundQuery]) -> Fraction:
         """Return what all queries would cost together if each were planned by itself; the same one is paid once."""
         paid = {task.key: task for query in queries for task in self.alone(query).paid}
         return total(self._charges(list(paid.values())))
 
     def spending(
-        self, queries: Sequence[Asked], rho: Fraction, *, solve: Solver | None = None
+        self, queries: Sequence[RoundQuery], rho: Fraction, *, solve: Solver | None = None
     ) -> tuple[Together, float]:
         """Return the plan that costs at most rho with the least scale of all errors, and that scale.
 
@@ -99,7 +99,7 @@ class Workshop:
         return best
 
     def shared(
-        self, queries: Sequence[Asked], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
+        self, queries: Sequence[RoundQuery], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
     ) -> Together | None:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
@@ -108,7 +108,7 @@ class Workshop:
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
-    def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
+    def having(self, queries: Sequence[RoundQuery], tasks: Sequence[Payable]) -> Together:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
         found = Joining(self, queries)
         found.tasks = {task.key: task for task in tasks}

@@ -35,7 +35,7 @@ from planner.calls.call import (
     number,
 )
 from planner.calls.rounds import payment, roster
-from planner.calls.rounds.model import Asked
+from planner.calls.rounds.model import RoundQuery
 from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
@@ -137,7 +137,7 @@ def workshop(caller: Caller) -> Workshop:
     return Workshop(caller.planner, caller.policy.tables)
 
 
-def asked(gate: Preparing, entry: Entry) -> Asked:
+def asked(gate: Preparing, entry: Entry) -> RoundQuery:
     """Return a query compiled and placed; refuse what can't belong to a round."""
     query = statement.read(entry.sql)
     if not isinstance(query, statement.Query):
@@ -148,7 +148,7 @@ def asked(gate: Preparing, entry: Entry) -> Asked:
                 "a query of a round must ask for aggregates of a protected table",
                 hint="what reads no protected table is free at any time",
             )
-        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
+        return RoundQuery(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
 
 
 def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
@@ -265,7 +265,7 @@ def listed(weights: object) -> str:
     return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
-def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> Settled:
+def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> Settled:
     """Return the plan of a round that the caller releases; read nothing protected, spend nothing."""
     shop, releaser = workshop(caller), caller.analyst
     weights = _checked_weights(caller, queries, terms)
@@ -288,7 +288,7 @@ def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) 
     )
 
 
-def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]) -> None:
+def _check_populations(queries: Sequence[RoundQuery], weights: Mapping[str, Fraction]) -> None:
     """Refuse a bill that analysts would share in a population that some of them did not ask about."""
     found = dict.fromkeys(part.measured.table.population for query in queries for part in query.parts)
     if len(weights) > 1 and len(found) > 1:
@@ -298,7 +298,7 @@ def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]
         )
 
 
-def _checked_weights(caller: Caller, queries: Sequence[Asked], terms: Terms) -> dict[str, Fraction]:
+def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms) -> dict[str, Fraction]:
     """Return the weight of each analyst who takes part: as given, or their share of the budget."""
     taking_part = list(dict.fromkeys(query.entry.analyst for query in queries))
     for name in terms.weights or {}:
@@ -413,7 +413,7 @@ def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
     return planned(caller, round_, [_still_asked(caller, entry) for entry in entries], terms)
 
 
-def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> PlannedCall:
+def planned(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> PlannedCall:
     """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
     found = settle(caller, round_, queries, terms)
     return PlannedCall(
@@ -428,7 +428,7 @@ def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms)
     )
 
 
-def _still_asked(caller: Caller, entry: Entry) -> Asked:
+def _still_asked(caller: Caller, entry: Entry) -> RoundQuery:
     """Return a stored query; the policy may have changed since it was enlisted."""
     if entry.analyst not in caller.policy.analysts:
         raise Forbidden(

@@ -25,7 +25,7 @@ from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import Meeting, met, owners
 from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
-from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
+from planner.calls.rounds.model import Joint, Payable, RoundQuery, Together, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
@@ -75,8 +75,8 @@ Solver = Callable[[Known, Floats, Floats], Join]
 class Shop(Protocol):
     """What a plan is made with: the plans of single queries, and a planner for any settings."""
 
-    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan: ...
-    def shell(self, asked: Asked, *, scale: float) -> Plan: ...
+    def alone(self, asked: RoundQuery, *, scale: float = 1.0) -> Plan: ...
+    def shell(self, asked: RoundQuery, *, scale: float) -> Plan: ...
     def planner(self, settings: Settings) -> Planner: ...
     def population(self, table: str) -> str: ...
 
@@ -87,7 +87,7 @@ class Joining:
     def __init__(
         self,
         shop: Shop,
-        queries: Sequence[Asked],
+        queries: Sequence[RoundQuery],
         scale: float = 1.0,
         solve: Solver | None = None,
         within: Mapping[str, Within] | None = None,

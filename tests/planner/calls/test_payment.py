@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from planner.calls.rounds import payment, roster, rounds
-from planner.calls.rounds.model import Asked
+from planner.calls.rounds.model import RoundQuery
 from planner.calls.rounds.offer import Settled
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.rounds import Terms
@@ -53,15 +53,15 @@ def enlist(gate: Gate, name: str, sql: str, error: float) -> None:
     gate.session(name).execute(f"SELECT * FROM noisegate.enlist('r', $${sql}$$, error => {error})")
 
 
-def queries(gate: Gate) -> list[Asked]:
+def queries(gate: Gate) -> list[RoundQuery]:
     return [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "r")]
 
 
-def settled(gate: Gate, asked: Sequence[Asked], **terms: Any) -> Settled:
+def settled(gate: Gate, asked: Sequence[RoundQuery], **terms: Any) -> Settled:
     return rounds.settle(gate.session(asked[0].entry.analyst), "r", asked, Terms(**terms))
 
 
-def of(asked: Sequence[Asked], *names: str) -> list[Asked]:
+def of(asked: Sequence[RoundQuery], *names: str) -> list[RoundQuery]:
     return [query for query in asked if query.entry.analyst in names]
 
 

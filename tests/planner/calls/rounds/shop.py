@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from planner.calls.rounds import roster, rounds
-from planner.calls.rounds.model import Asked, Joint, Payable
+from planner.calls.rounds.model import Joint, Payable, RoundQuery
 from planner.calls.rounds.planner import Workshop
 from planner.gate import Gate
 from planner.history.chart import Chart
@@ -40,14 +40,14 @@ def workshop(gate: Gate) -> Workshop:
     return rounds.workshop(gate.session("ann"))
 
 
-def enlisted(gate: Gate, *queries: tuple[str, str, float]) -> list[Asked]:
+def enlisted(gate: Gate, *queries: tuple[str, str, float]) -> list[RoundQuery]:
     """Return queries as a round has them: who asks what, with which error."""
     wishes = [(who, sql, roster.Accuracy(error, 0.95)) for who, sql, error in queries]
     entries = [roster.Entry(i + 1, "r", who, sql, wish, "") for i, (who, sql, wish) in enumerate(wishes)]
     return [rounds.asked(gate, entry) for entry in entries]
 
 
-def linear_rows(queries: Sequence[Asked], chart: Chart) -> Floats:
+def linear_rows(queries: Sequence[RoundQuery], chart: Chart) -> Floats:
     """Return what the queries ask, on the points of a chart."""
     return np.vstack([rows_on(chart, q) for query in queries for part in query.parts for q, _ in part.linear])
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mechanisms.gaussian.known import nothing_known
 from planner.basics.errors import TooLarge
 from planner.calls.rounds import planner
-from planner.calls.rounds.model import Asked, Joint, Together
+from planner.calls.rounds.model import Joint, RoundQuery, Together
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.cells.costs import rho_of
 from planner.gate import Gate
@@ -48,7 +48,7 @@ def shop(gate: Gate) -> Workshop:
     return workshop(gate)
 
 
-def targets(queries: list[Asked]) -> np.ndarray:
+def targets(queries: list[RoundQuery]) -> np.ndarray:
     """Return the variance that each answer of queries of counts may have."""
     each = [(query.settings.error / query.settings.z) ** 2 for query in queries]
     return np.concatenate([np.full(query.answers, c) for query, c in zip(queries, each, strict=True)])
