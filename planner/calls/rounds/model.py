@@ -66,7 +66,7 @@ Payable = Joint | LinearTask | MarginalTask | DistinctTask | QuantileTask
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class RoundPlan:
     """A plan for several queries: what is released, and what that means for each of them.
 
     bound: no way to meet the targets charges the dearest cell less, in rho; None if nobody has shown that.

@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.calls.call import Row
-from planner.calls.rounds.model import RoundQuery, Together
+from planner.calls.rounds.model import RoundPlan, RoundQuery
 from planner.calls.rounds.payment import Deal
 from planner.calls.rounds.roster import Entry
 from planner.plans import explain
@@ -44,7 +44,7 @@ class Settled:
         return [query.entry for query in self.queries]
 
     @property
-    def together(self) -> Together:
+    def together(self) -> RoundPlan:
         return self.deal.together
 
 
@@ -118,7 +118,7 @@ def details_of(found: Settled) -> dict[str, Any]:
     }
 
 
-def _dearer(plan: Together, query: int) -> float:
+def _dearer(plan: RoundPlan, query: int) -> float:
     """Return which part of the cost 10 % less error adds: to first order, as the price of the target says."""
     return plan.savings[query] * (0.9**-2 - 1) / (1 - 1.1**-2)
 

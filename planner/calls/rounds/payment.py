@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Payable, RoundQuery, Together
+from planner.calls.rounds.model import Payable, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.calls.rounds.solve import Within
 from planner.cells.bills import capped, covers, divided, mean, poured
@@ -43,7 +43,7 @@ class Deal:
     """
 
     mechanism: str
-    together: Together
+    together: RoundPlan
     paid: Mapping[str, Fraction]
     gains: Mapping[str, float]
     shares: Shares = field(default_factory=dict)
@@ -178,7 +178,7 @@ def _parts(payments: Mapping[str, Fraction]) -> dict[str, int]:
 
 
 def _shared_out(
-    plan: Together, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
+    plan: RoundPlan, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
 ) -> dict[str, dict[str, list[Cost]]]:
     """Return what a way to share says for each table; where there are too many cells for it the releaser is charged."""
     shares: dict[str, dict[str, list[Cost]]] = {}
@@ -206,7 +206,7 @@ class _Stage:
     bound: float | None
 
     @classmethod
-    def of(cls, queries: Sequence[RoundQuery], plan: Together, analyst: str) -> _Stage:
+    def of(cls, queries: Sequence[RoundQuery], plan: RoundPlan, analyst: str) -> _Stage:
         """Return what one analyst's own plan releases."""
         tasks = _lots(plan)
         shares = {lot: {analyst: _costs(found)} for lot, found in tasks.items()}
@@ -248,7 +248,7 @@ class _Joining:
         shares = {lot: self.shares(lot, found) or self.limits(lot) for lot, found in tasks.items()}
         return _Stage(tasks, shares, self.alone, {**self.before.savings, **self.own.savings}, None)
 
-    def improved(self, stage: _Stage, plan: Together, queries: Sequence[RoundQuery]) -> tuple[_Stage, list[Lot]]:
+    def improved(self, stage: _Stage, plan: RoundPlan, queries: Sequence[RoundQuery]) -> tuple[_Stage, list[Lot]]:
         """Return the stage with what a plan makes cheaper of that which is planned together, and where nobody saves."""
         rest, planned = list[Lot](), _lots(plan)
         for lot in [lot for lot in stage.tasks if not lot[1]]:
@@ -267,7 +267,7 @@ class _Joining:
         return Within(costs, list(self.stacked.tasks[lot].values()))
 
 
-def _lots(plan: Together) -> dict[Lot, dict[str, Payable]]:
+def _lots(plan: RoundPlan) -> dict[Lot, dict[str, Payable]]:
     found: dict[Lot, dict[str, Payable]] = {}
     for task in plan.tasks:
         lot = task.table, "" if is_shareable(task) else task.key
@@ -279,13 +279,13 @@ def _costs(tasks: Mapping[str, Payable]) -> list[Cost]:
     return [task.cost for task in tasks.values() if task.cost is not None]
 
 
-def _savings(queries: Sequence[RoundQuery], plan: Together) -> dict[int, Fraction]:
+def _savings(queries: Sequence[RoundQuery], plan: RoundPlan) -> dict[int, Fraction]:
     return {query.entry.number: Fraction(part) * plan.rho for query, part in zip(queries, plan.savings, strict=True)}
 
 
 def _joined(
-    shop: Workshop, queries: Sequence[RoundQuery], plans: Mapping[str, Together], weights: Mapping[str, Fraction]
-) -> tuple[Together, Shares]:
+    shop: Workshop, queries: Sequence[RoundQuery], plans: Mapping[str, RoundPlan], weights: Mapping[str, Fraction]
+) -> tuple[RoundPlan, Shares]:
     """Return the plan for all and everybody's share, after one analyst after the other has joined."""
     stage: _Stage | None = None
     for number, name in enumerate(weights, start=1):
@@ -368,7 +368,7 @@ def _privacy_first(
 
 
 def _gains(
-    queries: Sequence[RoundQuery], plan: Together, plans: Mapping[str, tuple[Together, float]]
+    queries: Sequence[RoundQuery], plan: RoundPlan, plans: Mapping[str, tuple[RoundPlan, float]]
 ) -> dict[str, float]:
     """Return for each analyst the mean over queries of the error alone over the error now."""
     now = {query.entry.number: error for query, error in zip(queries, plan.errors, strict=True)}

@@ -12,7 +12,7 @@ from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
-from planner.calls.rounds.model import Joint, Payable, RoundQuery, Together, scaled
+from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.calls.rounds.solve import MET, Joining, Solver, Within
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
@@ -51,11 +51,11 @@ class Workshop:
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
         return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
 
-    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, Within]) -> Together:
+    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, Within]) -> RoundPlan:
         """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
         return Joining(self, queries, within=within).plan()
 
-    def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
+    def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> RoundPlan:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
 
         If planning each query by itself is cheaper, it is that.
@@ -75,13 +75,13 @@ class Workshop:
 
     def spending(
         self, queries: Sequence[RoundQuery], rho: Fraction, *, solve: Solver | None = None
-    ) -> tuple[Together, float]:
+    ) -> tuple[RoundPlan, float]:
         """Return the plan that costs at most rho with the least scale of all errors, and that scale.
 
         Costs fall with the square of the scale if nothing is known, and faster if something is.
         """
         scale, allowed = 1.0, max(to_units_down(rho), 1)
-        best: tuple[Together, float] | None = None
+        best: tuple[RoundPlan, float] | None = None
         for _ in range(14):
             found = self.together(queries, scale=scale, solve=solve)
             units = to_units_down(found.rho)
@@ -100,7 +100,7 @@ class Workshop:
 
     def shared(
         self, queries: Sequence[RoundQuery], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
-    ) -> Together | None:
+    ) -> RoundPlan | None:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
         """
@@ -108,7 +108,7 @@ class Workshop:
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
-    def having(self, queries: Sequence[RoundQuery], tasks: Sequence[Payable]) -> Together:
+    def having(self, queries: Sequence[RoundQuery], tasks: Sequence[Payable]) -> RoundPlan:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
         found = Joining(self, queries)
         found.tasks = {task.key: task for task in tasks}
@@ -121,7 +121,7 @@ class Workshop:
         return self._tables[table].population
 
 
-def separately(plans: Mapping[str, Together]) -> dict[str, list[Payable]]:
+def separately(plans: Mapping[str, RoundPlan]) -> dict[str, list[Payable]]:
     """Return everybody's own tasks, each a release of its own; what two would release alike is the first one's."""
     found: dict[str, Payable] = {}
     owners: dict[str, list[Payable]] = {name: [] for name in plans}

@@ -25,7 +25,7 @@ from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import Meeting, met, owners
 from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
-from planner.calls.rounds.model import Joint, Payable, RoundQuery, Together, scaled
+from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
@@ -103,7 +103,7 @@ class Joining:
         self.after: dict[str, Recall] = {}  # by digest: what will be known of a question
         self.recalls: tuple[list[str], Recalls] = [], OrderedDict()  # the same by chart, once these tasks are released
 
-    def plan(self) -> Together:
+    def plan(self) -> RoundPlan:
         """Return the plan: questions of each table as one problem, or as few."""
         for table in self._tables():
             self._table(table)
@@ -112,7 +112,7 @@ class Joining:
     def _tables(self) -> list[str]:
         return list(dict.fromkeys(part.measured.table.name for asked in self.queries for part in asked.parts))
 
-    def result(self) -> Together:
+    def result(self) -> RoundPlan:
         """Return what was planned so far, and what it means for each query."""
         populations = {task.table: self.shop.population(task.table) for task in self.tasks.values()}
         tasks = self.tasks.values()
@@ -121,7 +121,7 @@ class Joining:
         bounds = list(self.bounds.values())
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
         asked, errors = zip(*(self._error(i) for i in range(len(self.queries))), strict=True)
-        return Together(
+        return RoundPlan(
             tuple(self.tasks.values()), populations, bound, asked, errors, savings, tuple(sorted(self.releases))
         )
 

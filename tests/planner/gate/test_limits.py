@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from planner.calls.rounds import rounds
-from planner.calls.rounds.model import Together
+from planner.calls.rounds.model import RoundPlan
 from planner.calls.rounds.roster import Accuracy, Entry
 from planner.calls.rounds.solve import Joining
 from planner.cells.costs import rho_of
@@ -94,7 +94,7 @@ def price(session: Session, sql: str) -> float:
     return float(session.explain(sql).rho)
 
 
-def as_round(session: Session, sql: str) -> Together:
+def as_round(session: Session, sql: str) -> RoundPlan:
     """Return the plan of the query as a round of one, by the round's own solver."""
     asked = rounds.asked(session.gate, Entry(1, "r", session.analyst, sql, Accuracy.of(session.settings), ""))
     return Joining(rounds.workshop(session), [asked], 1.0, None).plan()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calls.rounds.model import Joint, Together
+from planner.calls.rounds.model import Joint, RoundPlan
 from planner.calls.rounds.payment import Deal, Shares, _Joining, _parts, _shared_out, _Stage, filled
 from planner.cells.bills import covers, divided
 from planner.cells.costs import PARTS, Cost, constant, rho_of
@@ -34,8 +34,8 @@ def task(found: Table, *values: int, number: int = 1) -> Joint:
     return Joint("t", 1, counts(found, {"a": A}), Measurement(np.array([[number]], dtype=object), 0), cost)
 
 
-def together(*tasks: Joint) -> Together:
-    return Together(tasks, {"t": "p"}, None, (), (), (), ())
+def together(*tasks: Joint) -> RoundPlan:
+    return RoundPlan(tasks, {"t": "p"}, None, (), (), (), ())
 
 
 @given(amounts, people)

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from planner.calls.rounds.model import Joint, Payable, Together, scaled
+from planner.calls.rounds.model import Joint, Payable, RoundPlan, scaled
 from planner.cells.costs import Cost, constant, rho_of
 from planner.plans.settings import Settings
 from planner.policy.file import Table
@@ -26,8 +26,8 @@ def joint(found: Table, *, cost: Cost | None = None, name: str = "t") -> Joint:
     return Joint(name, 1, made, Measurement(np.array([[3]], dtype=object), 4), cost or constant(5))
 
 
-def together(*tasks: Payable, releases: tuple[int, ...] = (), populations: dict[str, str] | None = None) -> Together:
-    return Together(tasks, populations or {"t": "p", "u": "p"}, None, (), (), (), releases)
+def together(*tasks: Payable, releases: tuple[int, ...] = (), populations: dict[str, str] | None = None) -> RoundPlan:
+    return RoundPlan(tasks, populations or {"t": "p", "u": "p"}, None, (), (), (), releases)
 
 
 def test_what_completes_another_history_or_is_paid_by_another_is_another_release(found: Table) -> None:

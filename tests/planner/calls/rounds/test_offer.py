@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from planner.calls.rounds import offer, rounds
-from planner.calls.rounds.model import Together
+from planner.calls.rounds.model import RoundPlan
 from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
 from planner.calls.rounds.rounds import Terms
 from planner.gate import Gate
@@ -107,7 +107,7 @@ def test_of_a_given_rho_the_scale_is_told_and_no_price_of_accuracy(gate: Gate, p
 
 
 def test_a_round_that_is_known_already_names_the_releases(planned: Settled) -> None:
-    known: Together = replace(planned.together, tasks=(), releases=(1, 2, 3, 7))
+    known: RoundPlan = replace(planned.together, tasks=(), releases=(1, 2, 3, 7))
     found = replace(planned, deal=replace(planned.deal, together=known, shares={}))
     told = "\n".join(lines_of(found))
     assert "releases 1–3, 7" in told or "releases 1-3, 7" in told

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mechanisms.gaussian.known import nothing_known
 from planner.basics.errors import TooLarge
 from planner.calls.rounds import planner
-from planner.calls.rounds.model import Joint, RoundQuery, Together
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.cells.costs import rho_of
 from planner.gate import Gate
@@ -231,5 +231,5 @@ def test_the_planner_of_a_round_tells_which_population_a_table_has(shop: Worksho
 
 
 def test_an_empty_plan_is_free(gate: Gate, shop: Workshop) -> None:
-    found: Together = shop.having(enlisted(gate, ("ann", BY_G, 10.0)), [])
+    found: RoundPlan = shop.having(enlisted(gate, ("ann", BY_G, 10.0)), [])
     assert (found.rho, found.path, found.tasks) == (0, "free", ())

@@ -12,7 +12,7 @@ import pytest
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.calls.rounds import axes, batches, solve
-from planner.calls.rounds.model import Joint, RoundQuery, Together
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop
 from planner.calls.rounds.solve import Joining, Within
 from planner.cells.bills import covers
@@ -52,7 +52,7 @@ def shop(gate: Gate) -> Workshop:
     return workshop(gate)
 
 
-def met(queries: list[RoundQuery], plan: Together) -> bool:
+def met(queries: list[RoundQuery], plan: RoundPlan) -> bool:
     pairs = zip(queries, plan.errors, strict=True)
     return all(error is None or error <= query.settings.error * (1 + 1e-6) for query, error in pairs)
 
