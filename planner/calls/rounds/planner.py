@@ -13,7 +13,7 @@ from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
-from planner.calls.rounds.solve import MET, Joining, Solver, Within
+from planner.calls.rounds.solve import MET, RoundSolver, Solver, Within
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
@@ -53,14 +53,14 @@ class Workshop:
 
     def within(self, queries: Sequence[RoundQuery], within: Mapping[str, Within]) -> RoundPlan:
         """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
-        return Joining(self, queries, within=within).plan()
+        return RoundSolver(self, queries, within=within).plan()
 
     def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> RoundPlan:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
 
         If planning each query by itself is cheaper, it is that.
         """
-        found = Joining(self, queries, scale, solve).plan()
+        found = RoundSolver(self, queries, scale, solve).plan()
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
             prices = [float(total(self.alone_charges(query))) for query in queries]
@@ -104,13 +104,13 @@ class Workshop:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
         """
-        found = Joining(self, queries)
+        found = RoundSolver(self, queries)
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
     def having(self, queries: Sequence[RoundQuery], tasks: Sequence[Payable]) -> RoundPlan:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
-        found = Joining(self, queries)
+        found = RoundSolver(self, queries)
         found.tasks = {task.key: task for task in tasks}
         return found.result()
 

@@ -81,7 +81,7 @@ class Shop(Protocol):
     def population(self, table: str) -> str: ...
 
 
-class Joining:
+class RoundSolver:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
     def __init__(

@@ -14,7 +14,7 @@ import pytest
 from planner.calls.rounds import rounds
 from planner.calls.rounds.model import RoundPlan
 from planner.calls.rounds.roster import Accuracy, Entry
-from planner.calls.rounds.solve import Joining
+from planner.calls.rounds.solve import RoundSolver
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Workspace
 from planner.gate import Gate
@@ -97,7 +97,7 @@ def price(session: Session, sql: str) -> float:
 def as_round(session: Session, sql: str) -> RoundPlan:
     """Return the plan of the query as a round of one, by the round's own solver."""
     asked = rounds.asked(session.gate, Entry(1, "r", session.analyst, sql, Accuracy.of(session.settings), ""))
-    return Joining(rounds.workshop(session), [asked], 1.0, None).plan()
+    return RoundSolver(rounds.workshop(session), [asked], 1.0, None).plan()
 
 
 @pytest.mark.parametrize("family", [nested, disjoint, prefixes, filters, sums, averages])

@@ -14,7 +14,7 @@ from mechanisms.least.residual import Join
 from planner.calls.rounds import axes, batches, solve
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.solve import Joining, Within
+from planner.calls.rounds.solve import RoundSolver, Within
 from planner.cells.bills import covers
 from planner.cells.costs import constant
 from planner.gate import Gate
@@ -71,9 +71,9 @@ MIXED = [("ann", BY_G, 10.0), ("bob", LOW, 8.0), ("bob", CELLS, 30.0)]
 
 def test_on_one_chart_a_round_costs_what_it_does_in_blocks(gate: Gate, shop: Workshop, monkeypatch: Patch) -> None:
     queries = enlisted(gate, *MIXED)
-    blocks = Joining(shop, queries).plan()
+    blocks = RoundSolver(shop, queries).plan()
     on_one_chart(monkeypatch)
-    chart = Joining(shop, queries).plan()
+    chart = RoundSolver(shop, queries).plan()
     assert len(chart.tasks) == 1  # all rows at once
     assert len(blocks.tasks) > 1  # one for each block
     assert met(queries, chart)
@@ -87,13 +87,13 @@ def test_on_one_chart_a_round_costs_what_it_does_in_blocks(gate: Gate, shop: Wor
 @pytest.mark.parametrize("way", [on_one_chart, part_by_part])
 def test_no_way_costs_less_than_a_bound_of_another(gate: Gate, shop: Workshop, monkeypatch: Patch, way: object) -> None:
     queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", BY_H, 8.0), ("cal", ALL, 3.0))
-    bound = Joining(shop, queries).plan().bound
+    bound = RoundSolver(shop, queries).plan().bound
     way(monkeypatch)  # type: ignore[operator]
-    other = Joining(shop, queries).plan()
+    other = RoundSolver(shop, queries).plan()
     assert bound is not None
     assert other.bound is not None
     assert bound <= float(other.rho)
-    assert other.bound <= float(Joining(shop, queries).plan().rho)
+    assert other.bound <= float(RoundSolver(shop, queries).plan().rho)
 
 
 def test_whole_marginals_part_by_part_cost_what_a_semidefinite_solver_finds(
@@ -101,7 +101,7 @@ def test_whole_marginals_part_by_part_cost_what_a_semidefinite_solver_finds(
 ) -> None:
     queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", BY_H, 8.0), ("cal", CELLS, 12.0))
     part_by_part(monkeypatch)
-    plan, chart = Joining(shop, queries).plan(), everywhere(gate)
+    plan, chart = RoundSolver(shop, queries).plan(), everywhere(gate)
     assert [type(task) for task in plan.tasks] == [MarginalTask]
     assert met(queries, plan)
     W = linear_rows(queries, chart)
@@ -115,9 +115,9 @@ def test_whole_marginals_part_by_part_cost_what_a_semidefinite_solver_finds(
 def test_what_is_told_by_whole_marginals_is_not_measured_again(gate: Gate, shop: Workshop, monkeypatch: Patch) -> None:
     """A question was looked at before anything was planned: that it was not known then must be forgotten."""
     queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", CELLS, 12.0))
-    together = Joining(shop, queries).plan().rho
+    together = RoundSolver(shop, queries).plan().rho
     part_by_part(monkeypatch)
-    assert float(Joining(shop, queries).plan().rho) == pytest.approx(float(together), rel=0.01)
+    assert float(RoundSolver(shop, queries).plan().rho) == pytest.approx(float(together), rel=0.01)
 
 
 def test_what_is_beyond_one_problem_is_cut_and_loses_its_bound(gate: Gate, shop: Workshop, monkeypatch: Patch) -> None:
@@ -125,7 +125,7 @@ def test_what_is_beyond_one_problem_is_cut_and_loses_its_bound(gate: Gate, shop:
     on_one_chart(monkeypatch)
     monkeypatch.setattr(batches, "MAX_ROUND_ROWS", 12)
     monkeypatch.setattr(solve, "MAX_ROUND_ROWS", 11)  # CELLS has 12 answers: it is measured by itself
-    plan = Joining(shop, queries).plan()
+    plan = RoundSolver(shop, queries).plan()
     assert met(queries, plan)
     assert plan.bound is None
     assert {type(task) for task in plan.tasks} == {Joint, LinearTask}
@@ -133,7 +133,7 @@ def test_what_is_beyond_one_problem_is_cut_and_loses_its_bound(gate: Gate, shop:
 
 def test_what_can_not_be_shared_is_released_as_if_asked_alone(gate: Gate, shop: Workshop) -> None:
     queries = enlisted(gate, ("ann", MEDIAN, 10.0), ("bob", BY_G, 10.0), ("bob", LOW, 10.0))
-    plan = Joining(shop, queries).plan()
+    plan = RoundSolver(shop, queries).plan()
     [alone] = shop.alone(queries[0]).paid
     assert alone.key in [task.key for task in plan.tasks]
     assert plan.bound is None
@@ -143,14 +143,14 @@ def test_what_can_not_be_shared_is_released_as_if_asked_alone(gate: Gate, shop: 
 def test_a_plan_that_rounding_spoils_is_aimed_a_little_lower(gate: Gate, shop: Workshop, monkeypatch: Patch) -> None:
     """The solver is let fall short by one percent: the second try makes up for it."""
     queries, margins = enlisted(gate, *MIXED), list[float]()
-    least = Joining._least
+    least = RoundSolver._least
 
-    def short(self: Joining, meeting: axes.Meeting, margin: float) -> object:
+    def short(self: RoundSolver, meeting: axes.Meeting, margin: float) -> object:
         margins.append(margin)
         return least(self, meeting, margin * 1.01)
 
-    monkeypatch.setattr(Joining, "_least", short)
-    plan = Joining(shop, queries).plan()
+    monkeypatch.setattr(RoundSolver, "_least", short)
+    plan = RoundSolver(shop, queries).plan()
     assert len(margins) == 2
     assert margins[1] == pytest.approx(margins[0] / 1.01, rel=1e-3)
     assert met(queries, plan)
@@ -161,7 +161,7 @@ def test_a_solver_that_gives_up_leaves_each_question_measured_by_itself(gate: Ga
         raise ValueError("not today")
 
     queries = enlisted(gate, *MIXED)
-    plan = Joining(shop, queries, solve=gives_up).plan()
+    plan = RoundSolver(shop, queries, solve=gives_up).plan()
     assert {type(task) for task in plan.tasks} == {LinearTask}
     assert met(queries, plan)
     assert plan.rho <= shop.each_alone(queries)
@@ -192,22 +192,22 @@ def test_what_was_released_is_not_paid_again_and_is_named(tmp_path: Path) -> Non
     gate = opened(tmp_path)
     try:
         queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", BY_H, 10.0))
-        fresh = Joining(workshop(gate), queries[1:]).plan().rho
+        fresh = RoundSolver(workshop(gate), queries[1:]).plan().rho
         session = gate.session("ann")
         session.execute("SET noisegate.error = 10")
         session.execute(BY_G)
-        plan = Joining(workshop(gate), queries).plan()
+        plan = RoundSolver(workshop(gate), queries).plan()
         assert plan.releases == (1,)
         assert met(queries, plan)
         assert plan.rho < fresh * Fraction(3, 4)  # the total of BY_H is known already
-        assert not Joining(workshop(gate), queries[:1]).plan().tasks
+        assert not RoundSolver(workshop(gate), queries[:1]).plan().tasks
     finally:
         gate.close()
 
 
 def test_sums_have_the_error_of_a_sum(gate: Gate, shop: Workshop) -> None:
     [query] = enlisted(gate, ("ann", SUMS, 10.0))
-    plan = Joining(shop, [query]).plan()
+    plan = RoundSolver(shop, [query]).plan()
     assert plan.asked == (pytest.approx(50.0),)  # ten rows of five at most
     assert plan.errors[0] == pytest.approx(50.0, rel=1e-3)
 
@@ -217,9 +217,9 @@ def test_savings_of_whole_marginals_tell_what_a_larger_error_saves(
 ) -> None:
     part_by_part(monkeypatch)
     queries = enlisted(gate, ("ann", BY_G, 10.0), ("bob", CELLS, 12.0))
-    plan = Joining(shop, queries).plan()
+    plan = RoundSolver(shop, queries).plan()
     for i in range(2):
         errors = [q.settings.error * (1.1 if i == j else 1.0) for j, q in enumerate(queries)]
         relaxed = enlisted(gate, ("ann", BY_G, errors[0]), ("bob", CELLS, errors[1]))
-        saved = 1 - float(Joining(workshop(gate), relaxed).plan().rho / plan.rho)
+        saved = 1 - float(RoundSolver(workshop(gate), relaxed).plan().rho / plan.rho)
         assert plan.savings[i] == pytest.approx(saved, abs=0.005)
