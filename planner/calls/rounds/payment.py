@@ -22,7 +22,7 @@ from functools import cached_property
 
 from planner.calls.rounds.model import Payable, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
-from planner.calls.rounds.solve import Within
+from planner.calls.rounds.solve import CellLimits
 from planner.cells.bills import capped, covers, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
 from planner.ledger.accounts import Charge, joint_account, total
@@ -262,9 +262,9 @@ class _Joining:
                 rest.append(lot)
         return stage, rest
 
-    def within(self, lot: Lot) -> Within:
+    def within(self, lot: Lot) -> CellLimits:
         costs = [cost for each in self.limits(lot).values() for cost in each]
-        return Within(costs, list(self.stacked.tasks[lot].values()))
+        return CellLimits(costs, list(self.stacked.tasks[lot].values()))
 
 
 def _lots(plan: RoundPlan) -> dict[Lot, dict[str, Payable]]:

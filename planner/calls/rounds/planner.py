@@ -13,7 +13,7 @@ from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
-from planner.calls.rounds.solve import MET, RoundSolver, Solver, Within
+from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
@@ -51,7 +51,7 @@ class Workshop:
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
         return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
 
-    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, Within]) -> RoundPlan:
+    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, CellLimits]) -> RoundPlan:
         """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
         return RoundSolver(self, queries, within=within).plan()
 

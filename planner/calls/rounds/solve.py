@@ -61,7 +61,7 @@ FINE_BITS = 40
 
 
 @dataclass(frozen=True)
-class Within:
+class CellLimits:
     """What every cell of a table may pay for what is planned together, as costs whose sum counts, and tasks that do."""
 
     limits: Sequence[Cost]
@@ -90,7 +90,7 @@ class RoundSolver:
         queries: Sequence[RoundQuery],
         scale: float = 1.0,
         solve: Solver | None = None,
-        within: Mapping[str, Within] | None = None,
+        within: Mapping[str, CellLimits] | None = None,
     ) -> None:
         self.shop, self.queries, self.scale, self.solve, self.within = shop, queries, scale, solve, within or {}
         self.is_shared = len({asked.entry.analyst for asked in queries}) > 1

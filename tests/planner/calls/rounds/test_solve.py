@@ -14,7 +14,7 @@ from mechanisms.least.residual import Join
 from planner.calls.rounds import axes, batches, solve
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.solve import RoundSolver, Within
+from planner.calls.rounds.solve import CellLimits, RoundSolver
 from planner.cells.bills import covers
 from planner.cells.costs import constant
 from planner.gate import Gate
@@ -172,7 +172,7 @@ def test_within_limits_no_cell_pays_more_than_its_limit(gate: Gate, shop: Worksh
     own = [shop.together([query]) for query in queries]
     limits = [cost for plan in own for task in plan.tasks if (cost := task.cost) is not None]
     stacked = [task for plan in own for task in plan.tasks]
-    plan = shop.within(queries, {"people": Within(limits, stacked)})
+    plan = shop.within(queries, {"people": CellLimits(limits, stacked)})
     costs = [task.cost for task in plan.tasks if task.cost is not None]
     assert covers(limits, costs)
     assert not covers(costs, limits)
@@ -183,7 +183,7 @@ def test_within_limits_no_cell_pays_more_than_its_limit(gate: Gate, shop: Worksh
 def test_limits_that_nothing_meets_are_passed_rather_than_a_target_missed(gate: Gate, shop: Workshop) -> None:
     queries = enlisted(gate, ("ann", LOW, 10.0), ("bob", BY_G, 10.0))
     stacked = [task for query in queries for task in shop.together([query]).tasks]
-    plan = shop.within(queries, {"people": Within([constant(1)], stacked)})
+    plan = shop.within(queries, {"people": CellLimits([constant(1)], stacked)})
     assert met(queries, plan)
     assert not covers([constant(1)], [task.cost for task in plan.tasks if task.cost is not None])
 
