@@ -34,7 +34,7 @@ LEAST_LIMIT = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class RoundProblem:
     """Questions and what is known of them. `whole` says that everything released is there, as it was released."""
 
     table: Table
@@ -112,7 +112,7 @@ class Meeting:
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
-def met(group: Sequence[Linear], history: History, found: Releases) -> Meeting | None:
+def met(group: Sequence[Linear], history: History, found: Releases) -> RoundProblem | None:
     """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
 
     With all columns of what was released, with those that are asked about, or just as fine as asked.
@@ -134,7 +134,7 @@ def met(group: Sequence[Linear], history: History, found: Releases) -> Meeting |
     return None
 
 
-def _is_small(meeting: Meeting) -> bool:
+def _is_small(meeting: RoundProblem) -> bool:
     if math.prod(meeting.orbits.shape) > MAX_ORBITS:
         return False
     return meeting.problem.work <= MAX_ROUND_WORK and meeting.problem.entries <= MAX_ROUND_ENTRIES // 2
@@ -142,7 +142,7 @@ def _is_small(meeting: Meeting) -> bool:
 
 def _meeting(
     group: Sequence[Linear], history: History, found: Releases, axes: Axes, features: set[Feature], *, whole: bool
-) -> Meeting | None:
+) -> RoundProblem | None:
     table = group[0].question.workspace.table
     ends = tuple(sorted(feature for feature in features if not is_single(axes.get(feature[0]))))
     asked = []
@@ -164,7 +164,7 @@ def _meeting(
         used |= numbers
     complete = whole and all(is_small(each) for each in found.told)
     known = tuple(Given(places, C) for places, C in given.items())
-    return Meeting(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)
+    return RoundProblem(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)
 
 
 def _on_axes(
@@ -182,7 +182,7 @@ def _on_axes(
     return places, chart.place(one, rows).reshape(-1, *shape)
 
 
-def owners(meeting: Meeting) -> Mapping[int, int]:
+def owners(meeting: RoundProblem) -> Mapping[int, int]:
     """Return for every row of the problem the question with the least target for it."""
     found: dict[int, tuple[float, int]] = {}
     for i, (one, places) in enumerate(zip(meeting.asked, meeting.problem.places, strict=True)):

@@ -23,7 +23,7 @@ from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
-from planner.calls.rounds.axes import Meeting, met, owners
+from planner.calls.rounds.axes import RoundProblem, met, owners
 from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
@@ -215,7 +215,7 @@ class RoundSolver:
         self.after.clear()
         return False
 
-    def _least(self, meeting: Meeting, margin: float) -> tuple[Least, bool]:
+    def _least(self, meeting: RoundProblem, margin: float) -> tuple[Least, bool]:
         """Return the cheapest plan of a problem, or one within limits, and whether it is that."""
         wanted = self.within.get(meeting.table.name)
         limits = None if wanted is None else meeting.limits(wanted.limits)
@@ -230,7 +230,9 @@ class RoundSolver:
         recall = self._known(one.question)
         return float((recall.known.variances(recall.W) / one.targets).max(initial=0.0))
 
-    def _piece(self, meeting: Meeting, group: Sequence[Linear], key: Key, piece: Piece, version: int) -> Joint | None:
+    def _piece(
+        self, meeting: RoundProblem, group: Sequence[Linear], key: Key, piece: Piece, version: int
+    ) -> Joint | None:
         """Return the release of a block; None if it is too large."""
         chart, rows = meeting.placed(piece)
         if chart.size > MAX_POINTS or rows.size > MAX_ROUND_ENTRIES // 2:
@@ -240,7 +242,7 @@ class RoundSolver:
 
     def _noted(
         self,
-        meeting: Meeting,
+        meeting: RoundProblem,
         plan: Least,
         group: Sequence[Linear],
         margin: float,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import axes
-from planner.calls.rounds.axes import LEAST_LIMIT, Meeting, met, owners
+from planner.calls.rounds.axes import LEAST_LIMIT, RoundProblem, met, owners
 from planner.calls.rounds.batches import Linear
 from planner.cells.costs import Cost, rho_of
 from planner.history.chart import Chart, Evidence, chart_size
@@ -52,7 +52,7 @@ def nothing(found: Table, place: Path) -> Iterator[History]:
         yield History(found, ledger)
 
 
-def meeting(nothing: History, group: Sequence[Linear], told: Sequence[Evidence] = ()) -> Meeting:
+def meeting(nothing: History, group: Sequence[Linear], told: Sequence[Evidence] = ()) -> RoundProblem:
     where = met(group, nothing, Releases().plus(told))
     assert where is not None
     return where
@@ -63,7 +63,7 @@ def everywhere(found: Table, *, summed: bool = False) -> Chart:
     return Chart(workspace(found, {"a": A, "b": B}), (("m", 1),) if summed else ())
 
 
-def dense(where: Meeting, chart: Chart, margin: float = 1.0) -> Floats:
+def dense(where: RoundProblem, chart: Chart, margin: float = 1.0) -> Floats:
     """Return the rows that the plan of a problem releases, written out on all points of a chart."""
     pieces = where.problem.pieces(where.problem.solved(tighter=margin, gap=1e-4), where.partners)
     placed = [where.placed(piece) for _, piece in pieces]
@@ -101,7 +101,7 @@ def test_rows_on_the_axes_count_and_sum_what_the_questions_do(
         assert answers == pytest.approx(_answers(question, x, columns, len(where.ends), where))
 
 
-def _answers(question: Question, x: Floats, columns: list[str], ends: int, where: Meeting) -> Floats:
+def _answers(question: Question, x: Floats, columns: list[str], ends: int, where: RoundProblem) -> Floats:
     """Return the answers by going through all cells one by one; the second end of m is 5, the first 0."""
     answers = np.zeros(question.groups)
     for place in np.ndindex(x.shape):

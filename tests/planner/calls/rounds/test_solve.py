@@ -145,7 +145,7 @@ def test_a_plan_that_rounding_spoils_is_aimed_a_little_lower(gate: Gate, shop: W
     queries, margins = enlisted(gate, *MIXED), list[float]()
     least = RoundSolver._least
 
-    def short(self: RoundSolver, meeting: axes.Meeting, margin: float) -> object:
+    def short(self: RoundSolver, meeting: axes.RoundProblem, margin: float) -> object:
         margins.append(margin)
         return least(self, meeting, margin * 1.01)
 
