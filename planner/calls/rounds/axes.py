@@ -112,7 +112,7 @@ class RoundProblem:
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
-def met(group: Sequence[Linear], history: History, found: Releases) -> RoundProblem | None:
+def common_problem(group: Sequence[Linear], history: History, found: Releases) -> RoundProblem | None:
     """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
 
     With all columns of what was released, with those that are asked about, or just as fine as asked.

@@ -23,7 +23,7 @@ from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
-from planner.calls.rounds.axes import RoundProblem, met, owners
+from planner.calls.rounds.axes import RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
@@ -189,7 +189,7 @@ class RoundSolver:
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
         history, version = planner.histories[table.name], planner.version(table.name)
-        meeting = met(group, history, history.found(version).plus(*pending))
+        meeting = common_problem(group, history, history.found(version).plus(*pending))
         if meeting is None:
             self.after.clear()  # what is planned in another way has still to be looked at
             return False

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import axes
-from planner.calls.rounds.axes import LEAST_LIMIT, RoundProblem, met, owners
+from planner.calls.rounds.axes import LEAST_LIMIT, RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import Linear
 from planner.cells.costs import Cost, rho_of
 from planner.history.chart import Chart, Evidence, chart_size
@@ -53,7 +53,7 @@ def nothing(found: Table, place: Path) -> Iterator[History]:
 
 
 def meeting(nothing: History, group: Sequence[Linear], told: Sequence[Evidence] = ()) -> RoundProblem:
-    where = met(group, nothing, Releases().plus(told))
+    where = common_problem(group, nothing, Releases().plus(told))
     assert where is not None
     return where
 
@@ -174,11 +174,11 @@ def test_what_is_too_large_on_all_axes_meets_nowhere(
 ) -> None:
     group = [asked(one_count(found, {"a": A}, [i]), 1.0 + i) for i in A]
     monkeypatch.setattr(axes, "MAX_ORBITS", 3)
-    assert met(group, nothing, Releases()) is None
+    assert common_problem(group, nothing, Releases()) is None
     monkeypatch.setattr(axes, "MAX_ORBITS", 4)
-    assert met(group, nothing, Releases()) is not None
+    assert common_problem(group, nothing, Releases()) is not None
     monkeypatch.setattr(axes, "MAX_ROUND_WORK", 1)
-    assert met(group, nothing, Releases()) is None
+    assert common_problem(group, nothing, Releases()) is None
 
 
 def test_cells_that_nothing_tells_apart_are_one_orbit_and_the_ends_of_a_sum_never_are(
