@@ -36,7 +36,7 @@ from planner.calls.call import (
 )
 from planner.calls.rounds import payment, roster
 from planner.calls.rounds.model import RoundQuery
-from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
+from planner.calls.rounds.offer import RELEASED, Offer, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
 from planner.calls.rounds.roster import Accuracy, Entry
@@ -265,7 +265,7 @@ def listed(weights: object) -> str:
     return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
-def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> Settled:
+def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> Offer:
     """Return the plan of a round that the caller releases; read nothing protected, spend nothing."""
     shop, releaser = workshop(caller), caller.analyst
     weights = _checked_weights(caller, queries, terms)
@@ -278,7 +278,7 @@ def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Te
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
     planner = caller.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
-    return Settled(
+    return Offer(
         round_,
         tuple(queries),
         deal,
@@ -349,7 +349,7 @@ class _Share:
         return b""
 
 
-def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
+def _shares(found: Offer, at: str) -> dict[str, tuple[str, _Share]]:
     """Return everybody's shares with whose they are, by key."""
     shares = {}
     for place, (name, table, cost) in enumerate(found.deal.shared):
@@ -359,7 +359,7 @@ def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
     return shares
 
 
-def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> CallResult:
+def carry_out(caller: Caller, found: Offer, sql: str, step: Step) -> CallResult:
     """Release a planned round: everything is drawn, then charged and stored in one commit, once."""
     table = next(iter(found.versions))
     at = ",".join(f"{name}={version}" for name, version in sorted(found.versions.items()))
