@@ -219,7 +219,7 @@ class _Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class _Joining:
+class _Newcomer:
     """Somebody joins: what there was, what they would release alone, and the weights of all."""
 
     before: _Stage
@@ -291,7 +291,7 @@ def _joined(
     for number, name in enumerate(weights, start=1):
         own = _Stage.of(_own(queries, name), plans[name], name)
         present = [query for query in queries if query.entry.analyst in list(weights)[:number]]
-        stage = own if stage is None else _joined_by(shop, present, _Joining(stage, own, weights))
+        stage = own if stage is None else _joined_by(shop, present, _Newcomer(stage, own, weights))
     assert stage is not None
     plan = shop.having(queries, [task for tasks in stage.tasks.values() for task in tasks.values()])
     savings = tuple(float(stage.savings[q.entry.number] / plan.rho) if plan.rho else 0.0 for q in queries)
@@ -302,7 +302,7 @@ def _joined(
     return replace(plan, bound=stage.bound, savings=savings), shares
 
 
-def _joined_by(shop: Workshop, queries: Sequence[RoundQuery], joining: _Joining) -> _Stage:
+def _joined_by(shop: Workshop, queries: Sequence[RoundQuery], joining: _Newcomer) -> _Stage:
     """Return what there is once another has joined: the first plan for all by which somebody saves.
 
     First the plan with the least dearest cell, then the one that charges every cell the least part of what all limits

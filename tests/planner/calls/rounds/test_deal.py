@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.calls.rounds.model import Joint, RoundPlan
-from planner.calls.rounds.payment import Deal, Shares, _Joining, _parts, _shared_out, _Stage, filled
+from planner.calls.rounds.payment import Deal, Shares, _Newcomer, _parts, _shared_out, _Stage, filled
 from planner.cells.bills import covers, divided
 from planner.cells.costs import PARTS, Cost, constant, rho_of
 from planner.ledger.accounts import joint_account
@@ -92,11 +92,11 @@ def test_where_there_are_too_many_cells_who_releases_is_charged_all(found: Table
     assert paid["ann"] in (1, 2)
 
 
-def joining(found: Table) -> _Joining:
+def joining(found: Table) -> _Newcomer:
     """Return bob who joins ann: she pays for the left half of a, he for all of it."""
     ann = _Stage.of([], together(task(found, 8, 8, 0, 0, number=1)), "ann")
     bob = _Stage.of([], together(task(found, 4, 4, 4, 4, number=2)), "bob")
-    return _Joining(ann, bob, {"ann": Fraction(1), "bob": Fraction(1)})
+    return _Newcomer(ann, bob, {"ann": Fraction(1), "bob": Fraction(1)})
 
 
 def test_who_joins_brings_their_plan_beside_what_there_was(found: Table) -> None:
