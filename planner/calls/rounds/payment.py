@@ -77,12 +77,14 @@ class Deal:
             yield from ((name, table, cost) for table, costs in tables.items() for cost in costs if cost.highest)
 
 
-def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]) -> dict[str, Fraction]:
+def water_levels(
+    total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]
+) -> dict[str, Fraction]:
     """Return each one's part of a total: as much as their weight says, but never more than their limit.
 
     The level rises alike for all until the total is poured out. If it is more than all limits, everybody has theirs.
 
-    >>> filled(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
+    >>> water_levels(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
     {'ann': Fraction(1, 1), 'bob': Fraction(5, 1)}
     """
     parts = dict.fromkeys(limits, Fraction(0))
@@ -341,7 +343,7 @@ def _privacy_first(
     own = {name: shop.together(_own(queries, name)) for name in weights}
     alone = {name: _by_table(plan.tasks) for name, plan in own.items()}
     prices = {name: plan.rho for name, plan in own.items()}
-    parts = filled(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
+    parts = water_levels(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
     parts[releaser] += rho - sum(parts.values(), Fraction(0))
     plans = {name: shop.spending(_own(queries, name), part) for name, part in parts.items() if part}
     stacks = separately({name: plan for name, (plan, _) in plans.items()})

@@ -28,7 +28,7 @@ from planner.basics.errors import (
 )
 from planner.calls.rounds import axes, payment, roster, rounds, solve
 from planner.calls.rounds.offer import RELEASED
-from planner.calls.rounds.payment import MECHANISMS, filled
+from planner.calls.rounds.payment import MECHANISMS, water_levels
 from planner.calls.rounds.rounds import Terms
 from planner.cells.bills import covers
 from planner.cells.costs import rho_of
@@ -469,9 +469,9 @@ def test_a_given_rho_scales_all_errors_alike(opened: Open) -> None:
 def test_savings_are_poured_out_by_weight() -> None:
     limits = {"ann": Fraction(4), "bob": Fraction(1), "eve": Fraction(0)}
     weights = {"ann": Fraction(1), "bob": Fraction(1), "eve": Fraction(5)}
-    assert filled(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
-    assert filled(Fraction(9), limits, weights) == limits
-    assert filled(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
+    assert water_levels(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
+    assert water_levels(Fraction(9), limits, weights) == limits
+    assert water_levels(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
 
 
 def test_weights_say_who_gains(opened: Open) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.calls.rounds.model import Joint, RoundPlan
-from planner.calls.rounds.payment import Deal, Shares, _Newcomer, _parts, _shared_out, _Stage, filled
+from planner.calls.rounds.payment import Deal, Shares, _Newcomer, _parts, _shared_out, _Stage, water_levels
 from planner.cells.bills import covers, divided
 from planner.cells.costs import PARTS, Cost, constant, rho_of
 from planner.ledger.accounts import joint_account
@@ -44,7 +44,7 @@ def test_water_stands_at_one_level_in_all_vessels_that_are_not_full(
 ) -> None:
     limits = {str(i): limit for i, (limit, _) in enumerate(drawn)}
     weights = {str(i): weight for i, (_, weight) in enumerate(drawn)}
-    parts = filled(total, limits, weights)
+    parts = water_levels(total, limits, weights)
     assert sum(parts.values()) == min(total, sum(limits.values()))
     assert all(0 <= parts[name] <= limits[name] for name in limits)
     levels = {parts[name] / weights[name] for name in limits if parts[name] < limits[name]}
