@@ -45,7 +45,7 @@ def points(questions: Sequence[Question]) -> int:
         return MAX_POINTS + 1
 
 
-def fitting(joint: Sequence[Linear]) -> list[list[Linear]]:
+def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
     """Return groups of questions, each small enough to be one problem; finer questions first."""
     groups: list[list[Linear]] = []
     for one in sorted(joint, key=lambda one: -one.question.workspace.cells):

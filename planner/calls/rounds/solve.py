@@ -24,7 +24,7 @@ from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
+from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, sized
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
@@ -145,11 +145,11 @@ class RoundSolver:
         if any(len(one.targets) > MAX_ROUND_ROWS for one in joint):
             self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED
-        for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
+        for several in into_batches(rows) if large else ():  # too large a problem to bring whole marginals to
             self._solved(several)
         for group in alike(more):
             self._marginals(group)
-        for several in () if large else fitting(rows):
+        for several in () if large else into_batches(rows):
             self._solved(several)
         for one in joint:
             self._topped_up(one)

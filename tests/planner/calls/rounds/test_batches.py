@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import batches
-from planner.calls.rounds.batches import Linear, Whole, alike, fitting, merged, points, sized
+from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, sized
 from planner.history.chart import MAX_POINTS
 from planner.policy.file import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
@@ -48,7 +48,7 @@ def test_batches_keep_within_the_limits_and_open_a_new_one_only_if_none_has_room
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batches, "MAX_ROUND_ROWS", 20)
         patch.setattr(batches, "MAX_POINTS", 24)
-        groups = fitting(questions)
+        groups = into_batches(questions)
     assert sorted(id(one) for group in groups for one in group) == sorted(map(id, questions))
     for group in groups:
         assert len(group) == 1 or _fits(group)
