@@ -60,7 +60,7 @@ def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
     return groups
 
 
-def sized(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear], list[Whole]]:
+def rows_and_marginals(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear], list[Whole]]:
     """Return the questions that are planned as rows, and those that are planned as whole marginals."""
     rows = sum(len(one.targets) for one in joint)
     if not whole and rows <= MAX_ROUND_ROWS and points([one.question for one in joint]) <= MAX_DENSE:

@@ -24,7 +24,7 @@ from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, sized
+from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, rows_and_marginals
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
@@ -141,7 +141,7 @@ class RoundSolver:
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         if not whole and self._met(joint):
             return
-        rows, more = sized([one for one in joint if len(one.targets) <= MAX_ROUND_ROWS], whole)
+        rows, more = rows_and_marginals([one for one in joint if len(one.targets) <= MAX_ROUND_ROWS], whole)
         if any(len(one.targets) > MAX_ROUND_ROWS for one in joint):
             self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED

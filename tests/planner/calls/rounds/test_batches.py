@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import batches
-from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, sized
+from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, rows_and_marginals
 from planner.history.chart import MAX_POINTS
 from planner.policy.file import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
@@ -66,14 +66,14 @@ def _fits(group: list[Linear]) -> bool:
 
 def test_few_questions_are_planned_as_rows_even_if_they_are_whole_marginals(found: Table) -> None:
     one = asked(counts(found, {"a": A}), 2.0, marginal=whole(found, {"a": A}))
-    assert sized([one], []) == ([one], [])
+    assert rows_and_marginals([one], []) == ([one], [])
 
 
 def test_beside_a_large_marginal_all_whole_marginals_are_planned_as_such(found: Table) -> None:
     one = asked(counts(found, {"a": A}), 2.0, query=3, marginal=whole(found, {"a": A}))
     other = asked(counts(found, {"b": [0, 0, 1]}), 2.0)
     large = Whole(1, whole(found, {"b": B, "c": C}), 4.0)
-    rows, wholes = sized([one, other], [large])
+    rows, wholes = rows_and_marginals([one, other], [large])
     assert rows == [other]
     assert [(each.query, each.target) for each in wholes] == [(1, 4.0), (3, 2.0)]
     assert wholes[1].question is one.part.whole
@@ -85,7 +85,7 @@ def test_what_is_too_much_for_rows_is_planned_as_whole_marginals(
 ) -> None:
     one = asked(counts(found, {"a": A}), 2.0, marginal=whole(found, {"a": A}))
     monkeypatch.setattr(batches, name, limit)
-    rows, wholes = sized([one], [])
+    rows, wholes = rows_and_marginals([one], [])
     assert not rows
     assert [each.question for each in wholes] == [one.part.whole]
 
