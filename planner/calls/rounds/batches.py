@@ -69,7 +69,7 @@ def rows_and_marginals(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple
     return [one for one in joint if one.part.whole is None], [*whole, *more]
 
 
-def alike(wholes: Sequence[Whole]) -> list[list[Whole]]:
+def by_cuts(wholes: Sequence[Whole]) -> list[list[Whole]]:
     """Return groups of questions that cut each column in the same way."""
     groups: list[tuple[dict[str, Axis], list[Whole]]] = []
     for one in sorted(wholes, key=lambda one: -one.question.workspace.cells):

@@ -24,7 +24,7 @@ from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, rows_and_marginals
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merged, points, rows_and_marginals
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
@@ -147,7 +147,7 @@ class RoundSolver:
         large = points([one.question for one in rows]) > MAX_SHARED
         for several in into_batches(rows) if large else ():  # too large a problem to bring whole marginals to
             self._solved(several)
-        for group in alike(more):
+        for group in by_cuts(more):
             self._marginals(group)
         for several in () if large else into_batches(rows):
             self._solved(several)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import batches
-from planner.calls.rounds.batches import Linear, Whole, alike, into_batches, merged, points, rows_and_marginals
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merged, points, rows_and_marginals
 from planner.history.chart import MAX_POINTS
 from planner.policy.file import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
@@ -93,7 +93,7 @@ def test_what_is_too_much_for_rows_is_planned_as_whole_marginals(
 def test_marginals_that_cut_a_column_otherwise_are_problems_apart(found: Table) -> None:
     fine, coarse = Whole(0, whole(found, {"a": A, "b": B}), 1.0), Whole(1, whole(found, {"a": [0, 0, 1, 1]}), 1.0)
     beside, alone = Whole(2, whole(found, {"b": B, "c": C}), 1.0), Whole(3, whole(found, {"b": [0, 1, 1]}), 1.0)
-    groups = [{one.query for one in group} for group in alike([fine, coarse, beside, alone])]
+    groups = [{one.query for one in group} for group in by_cuts([fine, coarse, beside, alone])]
     assert {frozenset(group) for group in groups} == {frozenset({0, 2}), frozenset({1, 3})}
 
 
