@@ -88,7 +88,7 @@ def _same(one: Axis, other: Axis) -> bool:
     return one.key == other.key and np.array_equal(one.atoms, other.atoms)
 
 
-def merged(group: Sequence[Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
+def merge(group: Sequence[Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
     """Return one question about all marginals of a group, and the least target of each."""
     axes = {axis.column: axis for one in group for axis in one.question.workspace.axes}
     workspace = Workspace(group[0].question.workspace.table, tuple(axes[column] for column in sorted(axes)))

@@ -24,7 +24,7 @@ from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merged, points, rows_and_marginals
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
@@ -398,7 +398,7 @@ class RoundSolver:
 
     def _marginals(self, group: Sequence[Whole]) -> None:
         """Plan questions about whole marginals as one problem, part by part."""
-        question, targets = merged(group)
+        question, targets = merge(group)
         table, planner = question.workspace.table, self.shop.planner(self.settings[0])
         version, history = planner.version(table.name), planner.histories[table.name]
         first = not any(self._pending(table.name))
@@ -413,7 +413,7 @@ class RoundSolver:
         if task.cost is not None:
             self.tasks[task.key] = task
             for one in group:
-                relaxed = merged([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
+                relaxed = merge([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
                 cost = helmert.top_up(sizes, known, relaxed[1]).cost
                 self.savings[one.query] += max(found.cost - cost, 0.0) * scale
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from planner.calls.rounds import batches
-from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merged, points, rows_and_marginals
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
 from planner.history.chart import MAX_POINTS
 from planner.policy.file import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
@@ -103,7 +103,7 @@ def test_of_the_same_marginal_twice_the_least_target_counts(found: Table) -> Non
         Whole(1, whole(found, {"a": A, "b": B}), 2.0),
         Whole(2, whole(found, {"b": B, "c": C}), 1.0),
     ]
-    question, targets = merged(group)
+    question, targets = merge(group)
     assert [axis.column for axis in question.workspace.axes] == ["a", "b", "c"]
     assert targets == {(1, 2): 1.0, (0, 1): 2.0}
     assert question.sets == tuple(targets)
