@@ -22,9 +22,10 @@ from sqlglot import exp
 
 from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
+from planner.basics.nodes import span
 from planner.cells.costs import Cost, rho_of
 from planner.duck.relations import SCHEMA, create
-from planner.duck.sandbox import Sandbox, Workbench, span
+from planner.duck.sandbox import Sandbox, Workbench
 from planner.ledger.accounts import Caps, Charge, Quote, Release
 from planner.ledger.stores import Connection
 from planner.plans import explain

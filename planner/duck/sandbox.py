@@ -17,25 +17,17 @@ from sqlglot import exp
 
 from planner.basics.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
 from planner.basics.limits import MAX_ANSWER_ROWS, SANDBOX_MEMORY, SANDBOX_SECONDS
+from planner.basics.nodes import CLOCKS, function_name, span
 from planner.basics.stopping import running
 from planner.basics.watchdog import WATCHDOG
 from planner.duck import bounds
 from planner.duck.quoting import literal, quoted
 from planner.duck.reader import Indexed, Reader, attach, attached_name
 from planner.policy.domain import Domain
-from planner.policy.file import Column, Policy, Table
+from planner.policy.table import Column, Table
 
 PIECE = 500
 """Rows that are made at once: in about half a millisecond."""
-
-CLOCKS = (
-    "today",
-    "now",
-    "current_date",
-    "get_current_time",
-    "get_current_timestamp",
-    "transaction_timestamp",
-)
 
 # Nodes that sqlglot knows by name and that a private answer can't stand on: they change from call to call,
 # tell about the gate instead of the data, or reach outside.
@@ -89,18 +81,18 @@ UNSIGNED = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT", 128: 
 class Sandbox:
     """One in-memory DuckDB with the public tables of a policy, locked after loading."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, tables: Mapping[str, Table]) -> None:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
         self._domains: dict[tuple[str, Domain, bool], str] = {}
         self._readers: dict[str, Reader] = {}
         self._limited: dict[str, bool] = {}
         self._root.execute("SET TimeZone='UTC'")  # before copies are read, as where their originals are
-        for table in policy.tables.values():
+        for table in tables.values():
             if table.kind == "public":
                 self._load(table)
             elif table.synthetic_of is not None:
-                self._load_synthetic(table, policy.tables[table.synthetic_of])
+                self._load_synthetic(table, tables[table.synthetic_of])
         self._root.execute("CREATE SCHEMA noisegate")
         for name, overloads in bounds.MACROS.items():
             self._root.execute(f"CREATE MACRO {name} {overloads}")
@@ -380,22 +372,6 @@ def grid_value(domain: Domain, i: str = "i") -> str:
 
 def _decimals(number: Any) -> int:  # Any: a Decimal here, Domain's type is wider
     return max(0, -int(number.as_tuple().exponent))
-
-
-def function_name(node: exp.Expr) -> str:
-    """Return the name that the analyst wrote, as well as it can be known."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower()
-    if "name" in node.meta:
-        return str(node.meta["name"])
-    name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
-    return {"group_concat": "string_agg", "j_s_o_n_array_agg": "json_agg", "rand": "random"}.get(name, name)
-
-
-def span(node: exp.Expr) -> tuple[int, int] | None:
-    """Return where a node stands in the SQL text: the extent of all its parts that know their place."""
-    places = [n.meta for n in node.walk() if "start" in n.meta]
-    return (min(m["start"] for m in places), max(m["end"] for m in places)) if places else None
 
 
 MANY_ROWS = "more than one row is returned by a subquery used as an expression"

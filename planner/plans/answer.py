@@ -16,6 +16,7 @@ from sqlglot import exp
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
 from planner.basics.limits import ROW_BITS
+from planner.cells.workspace import Floats
 from planner.duck.sandbox import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask
@@ -24,7 +25,7 @@ from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task, 
 from planner.questions import linear
 from planner.questions.body import decode
 from planner.sql.query import Aggregate, Combination
-from planner.sql.workload import Floats, Recipe
+from planner.sql.workload import Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
 

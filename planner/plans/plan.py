@@ -11,6 +11,7 @@ import numpy as np
 from mechanisms import interrupts
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
+from planner.cells.workspace import Floats
 from planner.duck.sandbox import Sandbox, Workbench
 from planner.history.chart import MAX_POINTS, Evidence
 from planner.history.marginals import MarginalQuestion, symmetric
@@ -29,7 +30,7 @@ from planner.questions.linear import Measurement, Question
 from planner.sources.measure import Meter
 from planner.sql.placement import Placement, Placer
 from planner.sql.query import Compiled, Measured
-from planner.sql.workload import Floats, Recipe, Workload, workload
+from planner.sql.workload import Recipe, Workload, workload
 
 LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mechanisms.least import separate
-from planner.cells.workspace import Ints
+from planner.cells.workspace import Floats, Ints
 from planner.questions.linear import MAX_BITS, PRECISION_BITS, Measurement, Question, exact_product
-from planner.sql.workload import Floats
 
 FAINT = 1e-6
 """Coefficients that are so much smaller than in other groups need not be precise."""

@@ -18,7 +18,7 @@ from planner.basics.cache import BoundedCache
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.labelled import Noise
 from planner.questions.linear import Measurement, Question, rounded_product
 

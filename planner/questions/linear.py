@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from mechanisms.least.fitness import fit
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
-from planner.cells.workspace import Feature, Ints, Workspace
-from planner.policy.file import Table
+from planner.cells.workspace import Feature, Floats, Ints, Workspace
+from planner.policy.table import Table
 from planner.sql.placement import Placement
-from planner.sql.workload import Floats, Workload
+from planner.sql.workload import Workload
 
 Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""

@@ -17,9 +17,10 @@ from sqlglot import exp
 
 from planner.basics.errors import EvaluationFailed, Forbidden, TooLarge
 from planner.basics.limits import MAX_CELLS
+from planner.basics.nodes import span
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Sandbox, Workbench, span
+from planner.duck.sandbox import Sandbox, Workbench
 from planner.policy.domain import Domain
 from planner.sql.query import BASE, Measured
 

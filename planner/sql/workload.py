@@ -17,15 +17,13 @@ from sqlglot import exp
 
 from planner.basics.errors import TooLarge, Unsupported, WrongType
 from planner.basics.limits import LARGEST_VALUE, MAX_SUM_BITS, SMALLEST_VALUE
-from planner.cells.workspace import Feature, Ints
+from planner.cells.workspace import Feature, Floats, Ints
 from planner.duck.quoting import quoted
 from planner.duck.sandbox import Workbench, grid_value
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.sql.placement import Placement, Placer
 from planner.sql.query import BASE, Aggregate
-
-Floats = NDArray[np.float64]
 
 MAX_BRANCHES = 64
 """A CASE of more branches is evaluated on every cell instead of branch by branch."""

@@ -39,7 +39,8 @@ from planner.ledger.accounts import Charge, Release
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
-from planner.policy.file import Table, budget_cap
+from planner.policy.file import budget_cap
+from planner.policy.table import Table
 from planner.questions import body, linear
 from planner.questions.linear import Question
 from planner.sql import statement

@@ -14,7 +14,7 @@ from planner.calls.rounds.payment import Deal, Shares, _Newcomer, _parts, _share
 from planner.cells.bills import covers, divided
 from planner.cells.costs import PARTS, Cost, constant, rho_of
 from planner.ledger.accounts import joint_account
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Measurement
 from tests.planner.calls.rounds.questions import A, counts, table
 
