@@ -25,7 +25,8 @@ from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction
 from planner.basics.nodes import span
 from planner.cells.costs import Cost, rho_of
 from planner.duck.relations import SCHEMA, create
-from planner.duck.sandbox import Sandbox, Workbench
+from planner.duck.sandbox import Sandbox
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Caps, Charge, Quote, Release
 from planner.ledger.stores import Connection
 from planner.plans import explain

@@ -17,7 +17,7 @@ from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
 from planner.basics.limits import ROW_BITS
 from planner.cells.workspace import Floats
-from planner.duck.sandbox import Workbench
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Part

@@ -12,7 +12,7 @@ from mechanisms import interrupts
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
 from planner.cells.workspace import Floats
-from planner.duck.sandbox import Sandbox, Workbench
+from planner.duck.workbench import Workbench
 from planner.history.chart import MAX_POINTS, Evidence
 from planner.history.marginals import MarginalQuestion, symmetric
 from planner.history.recall import History, Recall, recallable, small
@@ -28,7 +28,7 @@ from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled, Noise
 from planner.questions.linear import Measurement, Question
 from planner.sources.measure import Meter
-from planner.sql.placement import Placement, Placer
+from planner.sql.placement import Domains, Placement, Placer
 from planner.sql.query import Compiled, Measured
 from planner.sql.workload import Recipe, Workload, workload
 
@@ -90,7 +90,7 @@ class Prepared:
         return (len(self.linear) if self.marginals is None else 1) + len(self.labelled)
 
 
-def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
+def prepare(measured: Measured, sandbox: Domains, bench: Workbench) -> Prepared:
     """Return a measured query on its workspaces. Depends on public things only."""
     placer = Placer(measured, sandbox, bench)
     numbered = list(enumerate(measured.aggregates))

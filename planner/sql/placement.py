@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from planner.basics.limits import MAX_CELLS
 from planner.basics.nodes import span
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Sandbox, Workbench
+from planner.duck.workbench import Workbench
 from planner.policy.domain import Domain
 from planner.sql.query import BASE, Measured
 
@@ -45,10 +45,20 @@ class Placement:
         return len(np.unique(self.cell)) < len(self.cell)
 
 
+class Domains(Protocol):
+    """What has the cells of public domains as tables: the sandbox."""
+
+    def domain(self, domain: Domain, *, name: str, presence: bool = False) -> str:
+        """Return the name of a table (i, v) with every cell of a public domain."""
+
+    def check_functions(self, tree: exp.Expr) -> None:
+        """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
+
+
 class Placer:
     """Places the pieces of one measured query in one workbench."""
 
-    def __init__(self, measured: Measured, sandbox: Sandbox, bench: Workbench) -> None:
+    def __init__(self, measured: Measured, sandbox: Domains, bench: Workbench) -> None:
         self.measured, self.sandbox, self.bench = measured, sandbox, bench
         self.count = 0
 

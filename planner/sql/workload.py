@@ -18,8 +18,9 @@ from sqlglot import exp
 from planner.basics.errors import TooLarge, Unsupported, WrongType
 from planner.basics.limits import LARGEST_VALUE, MAX_SUM_BITS, SMALLEST_VALUE
 from planner.cells.workspace import Feature, Floats, Ints
+from planner.duck.grid import grid_value
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Workbench, grid_value
+from planner.duck.workbench import Workbench
 from planner.policy.domain import Domain
 from planner.policy.table import Table
 from planner.sql.placement import Placement, Placer
