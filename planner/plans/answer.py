@@ -16,6 +16,7 @@ from sqlglot import exp
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
 from planner.basics.limits import ROW_BITS
+from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
 from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
@@ -25,7 +26,6 @@ from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task, 
 from planner.questions import linear
 from planner.questions.body import decode
 from planner.sql.query import Aggregate, Combination
-from planner.sql.workload import Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
 

@@ -11,6 +11,7 @@ import numpy as np
 from mechanisms import interrupts
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
+from planner.cells.workload import Placement, Recipe, Workload
 from planner.cells.workspace import Floats
 from planner.duck.workbench import Workbench
 from planner.history.chart import MAX_POINTS, Evidence
@@ -25,12 +26,13 @@ from planner.plans.settings import Settings
 from planner.plans.topping import topped_up
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
-from planner.questions.labelled import Labelled, Noise
+from planner.questions.labelled import Labelled
 from planner.questions.linear import Measurement, Question
+from planner.questions.noise import Noise
 from planner.sources.measure import Meter
-from planner.sql.placement import Domains, Placement, Placer
+from planner.sql.placement import Domains, Placer
 from planner.sql.query import Compiled, Measured
-from planner.sql.workload import Recipe, Workload, workload
+from planner.sql.workload import workload
 
 LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
 

@@ -14,6 +14,7 @@ from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
 from planner.basics.limits import MAX_COMMON
 from planner.cells.costs import Cost
+from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
 from planner.history.chart import Evidence, made_evidence
 from planner.history.recall import MAX_ASKED, Recall
@@ -22,10 +23,10 @@ from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask
 from planner.plans.rounding import rounded
 from planner.questions import body, linear
-from planner.questions.labelled import Draws, Labelled, Noise
+from planner.questions.labelled import Draws, Labelled
 from planner.questions.linear import Measurement, Question
+from planner.questions.noise import Noise
 from planner.sources.measure import Meter
-from planner.sql.workload import Recipe
 
 
 @dataclass(frozen=True, eq=False)

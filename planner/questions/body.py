@@ -19,8 +19,8 @@ from planner.cells.workspace import Axis, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.domain import Domain
 from planner.policy.table import Table
-from planner.questions.labelled import Noise
 from planner.questions.linear import Measurement, Question, rounded_product
+from planner.questions.noise import Noise
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -9,6 +9,7 @@ import cvxpy as cp
 import numpy as np
 
 from planner.calls.rounds.batches import Linear
+from planner.cells.workload import Placement
 from planner.cells.workspace import Axis, Floats, Workspace
 from planner.history.chart import Chart, Evidence, made_evidence
 from planner.history.marginals import MarginalQuestion
@@ -16,7 +17,6 @@ from planner.plans.plan import Prepared
 from planner.policy.file import load
 from planner.policy.table import Table
 from planner.questions.linear import Measurement, Question, row_counts
-from planner.sql.placement import Placement
 from planner.sql.query import Aggregate, Measured
 
 POLICY = """[budget]
