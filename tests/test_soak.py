@@ -13,12 +13,14 @@ pytest.importorskip("psycopg")
 resource = pytest.importorskip("resource")
 
 from benchmarks import soak  # noqa: E402 - it needs both
-from planner.basics.cache import BoundedCache
-from planner.gate import KEPT_READY, READY, Gate  # noqa: E402
-from planner.history.chart import Shelved
-from planner.history.recall import KEPT_BYTES, Releases
-from proxy.conversation.answer_cache import MOST_BYTES
-from proxy.server.shared import THREADS
+from planner.basics.cache import BoundedCache  # noqa: E402
+from planner.calls.call import READY  # noqa: E402
+from planner.gate import Gate  # noqa: E402
+from planner.history.chart import Shelved  # noqa: E402
+from planner.history.recall import KEPT_BYTES, Releases  # noqa: E402
+from planner.shared import KEPT_READY  # noqa: E402
+from proxy.conversation.answer_cache import MOST_BYTES  # noqa: E402
+from proxy.server.shared import THREADS  # noqa: E402
 
 SLACK = 128
 """Megabytes that a server may hold more of than what it keeps on purpose: engines and allocators give back late."""

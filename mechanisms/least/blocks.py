@@ -1,6 +1,6 @@
 """Rows with targets and what is known, in blocks, and what a solution costs once it meets all targets.
 
-What `mechanisms.least.orbits` and `mechanisms.least.splitting` have in common: they look for new information, one matrix for each
+What `orbits` and `splitting` have in common: they look for new information, one matrix for each
 block, on coordinates in which all that is asked and known has room.
 """
 

@@ -1,7 +1,7 @@
 """The rows that must still be released for some targets, spread so that the dearest cell pays least.
 
-If nothing is known the fixed point of `mechanisms.least.fitness` solves the problem. If something is, what its solution has
-beyond that is one candidate, and `mechanisms.least.orbits` finds another, with a bound.
+If nothing is known the fixed point of `fitness` solves the problem. If something is, what its solution has
+beyond that is one candidate, and `orbits` finds another, with a bound.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ orthogonal to each other and to the constants, |h_j|^2 = j (j + 1), so sum_j h_j
 tensor products over the axes of a marginal A are orthogonal as well, and sum_r r r^T / |r|^2 = (x)_i (I - J/n_i) = P:
 measuring every r x with independent noise of variance |r|^2 / e_A tells e_A P about the marginal, and nothing else.
 
-The precision e_A does not depend on attributes outside of A: in mechanisms.least.subsets, c_A = e_A prod_{i not in A} n_i.
+The precision e_A does not depend on attributes outside of A: in `subsets`, c_A = e_A prod_{i not in A} n_i.
 Parts of marginals are told apart by their subset A of the attributes: ascending positions, () for the total.
 """
 
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mechanisms import interrupts
 from mechanisms.least.subsets import Subset, subsets
 
 Matrix = NDArray[np.float64]
@@ -185,6 +186,7 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
     mu = 1 / t
     best, upper, lower = floor, math.inf, 0.0
     for _ in range(max_steps):
+        interrupts.check()
         root = np.sqrt((mu @ Q) / p)
         scale = _feasible(Q, t, floor, root)
         e, mu = np.maximum(floor, scale * root), mu * scale**2

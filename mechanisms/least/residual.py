@@ -7,7 +7,7 @@ Primal: min <M, R> over R >= 0 with w_j (C + R)^-1 w_j^T <= c_j, where <M, R> = 
 Dual: max over U, lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U C U^T) - sum_j lambda_j c_j, where U^T U <= M.
   (w K w^T >= 2 u w^T - u K^-1 u^T for K = (C + R)^-1, with equality at u = w K; then minimise over R.)
 With M = T T^T, C' = T^T C T, W' = W T and so on, M becomes 1; a basis in which C' is diagonal makes it the problem of
-`mechanisms.least.trace`. If there are many cells, R' is sought among the forms S^T X S with few rows S. The optimal R' has
+`trace`. If there are many cells, R' is sought among the forms S^T X S with few rows S. The optimal R' has
 eigenvectors proportional to t_k W' (C' + s_k)^-1, s_k its eigenvalues; so S spans W' and W' (C' + s)^-i, i = 1, 2, ...
 for one s of the right size (Taylor).
 """
@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.gaussian.linear import EIGENVALUE_CUT, Matrix, directions, row_space
 from mechanisms.least.trace import alone, cheapest, least_scale
@@ -302,6 +303,7 @@ def _sufficient(known: Known, small: _Restricted, X: Matrix, V: Matrix) -> Matri
     """
     aim = 1 - _SPARE
     while aim > 0.1:
+        interrupts.check()
         rows: Matrix = np.sqrt(least_scale(small.V, small.D, X, target=aim)) * X @ small.basis
         worst = _worst(known, rows, V)
         if worst <= 1:

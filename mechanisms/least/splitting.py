@@ -1,11 +1,11 @@
 """The least information beyond what is known, where far more is known than is needed: ADMM on the dual.
 
-There the fixed point of `mechanisms.least.orbits` is slow: what is missing is a small difference of large matrices. This way
+There the fixed point of `orbits` is slow: what is missing is a small difference of large matrices. This way
 does not form it, but takes an eigendecomposition a step and many steps.
 
 Dual: for weights mu of the cells, N_b = diag(mu / sizes) and any Z_b with Z_b^T Z_b <= N_b, no cost that meets the
     targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b K_b Z_b^T).
-ADMM solves it for fixed mu (as in `mechanisms.least.trace`), and mu follows the costs every few steps.
+ADMM solves it for fixed mu (as in `trace`), and mu follows the costs every few steps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Bound, Piece, Problem, Solution, piece
 
@@ -43,6 +44,7 @@ def improved(
     mu, power, last = _followed(cells, np.ones(len(cells)), 1.0), _MOVE, np.inf
     splitting = _Splitting(problem, np.sqrt(rows), mu, best)
     for _ in range(0, max_steps, _STEPS):
+        interrupts.check()
         for _ in range(_STEPS):
             bound = max(bound, splitting.step(), key=lambda found: found.value)
         found = splitting.solution()

@@ -2,7 +2,7 @@
 
 Primal: min tr(R) over R >= 0 with w (diag(D) + R)^-1 w^T <= 1 for every row w of W; D > 0.
 Dual: max over U with U^T U <= 1 and lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U D U^T) - sum_j lambda_j.
-At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `mechanisms.least.residual`
+At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `residual`
 for how other problems are brought into this form.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 
 _LEAST = 1e-9
@@ -50,6 +51,7 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
     drift = start - Z
     cost, X, bound, U_best = np.inf, W, -np.inf, Z
     for count in range(1, max_steps + 1):
+        interrupts.check()
         U = (root[:, None] * W + step * (Z - drift)) / (D + step)
         Z_old, Z = Z, _in_ball(U + drift)
         drift = drift + U - Z

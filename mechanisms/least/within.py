@@ -2,7 +2,7 @@
 
 A plan is known that keeps within: what everybody would release alone, one beside the other. Wanted is one that charges
 the cells less. Cells that no row, asked or known, shares with the others are a problem of their own, a *group*. In each
-group the plan is sought whose cells pay the least part of what they may (`mechanisms.least.orbits`). If it does not keep
+group the plan is sought whose cells pay the least part of what they may (`orbits`). If it does not keep
 within, since nothing can be saved in some cell and no search ends exactly there, it is the known plan.
 
 Then what is too much is taken away. With R new and K known information, C = K + R, a row w has the variance w C^-1 w^T.
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
 from mechanisms.least.blocks import FAINT, Block, Bound
 from mechanisms.least.orbits import Plan, least
@@ -171,6 +172,7 @@ def trimmed(blocks: Sequence[Block], rows: Sequence[Matrix], c: Matrix) -> tuple
     steps = max(_WORK // max(sum(32 * len(each.Q) ** 3 for each in held), 1), 1)
     allowed = np.maximum(c, _variances([_White.of(each) for each in held], len(c)))
     for _ in range(min(steps, 2 * len(c))):
+        interrupts.check()
         white = [_White.of(each) for each in held]
         met = _variances(white, len(c)) >= allowed * (1 - _MET)
         found = [each.shorted(met) for each in white]

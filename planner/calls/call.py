@@ -8,28 +8,39 @@ statement is executed. Describe does neither.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sqlglot import exp
 
+from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
+from planner.basics.nodes import span
 from planner.cells.costs import Cost, rho_of
 from planner.duck.relations import SCHEMA, create
-from planner.duck.sandbox import Workbench, span
-from planner.ledger.accounts import Charge, Quote
+from planner.duck.sandbox import Sandbox
+from planner.duck.workbench import Workbench
+from planner.ledger.accounts import Caps, Charge, Quote, Release
+from planner.ledger.stores import Connection
 from planner.plans import explain
 from planner.plans.explain import Explanation
+from planner.plans.plan import Planner, Prepared
+from planner.plans.result import OutputColumn
+from planner.plans.settings import Settings
+from planner.policy.file import Policy
 from planner.sources.measure import Meter
+from planner.sql import statement
 from planner.sql.query import Catalog, Compiled
 
-if TYPE_CHECKING:
-    from planner.gate import Gate, Session
+READY = 1_000_000
+"""About how many bytes a small prepared query takes, with its connection to the sandbox."""
 
 RESULT = "__call"
 """Name of the table that stands for the result of a call, in the schema noisegate."""
@@ -118,8 +129,8 @@ class Function:
 
     name: str
     parameters: tuple[Parameter, ...]
-    columns: Mapping[str, str] | Callable[[Gate, Arguments], Mapping[str, str]]
-    plan: Callable[[Session, Arguments], PlannedCall]
+    columns: Mapping[str, str] | Callable[[Preparing, Arguments], Mapping[str, str]]
+    plan: Callable[[Caller, Arguments], PlannedCall]
 
     @property
     def hint(self) -> str:
@@ -136,7 +147,7 @@ class Call:
     span: Span | None
     columns: Mapping[str, str] = field(default_factory=dict)  # of its result, once it is typed
 
-    def typed(self, gate: Gate) -> Call:
+    def typed(self, gate: Preparing) -> Call:
         """Return the call with the columns of its result."""
         found = self.function.columns
         return replace(self, columns=found(gate, self.arguments) if callable(found) else found)
@@ -154,13 +165,85 @@ class Call:
                 span=self.span,
             )
 
-    def planned(self, session: Session) -> PlannedCall:
+    def planned(self, caller: Caller) -> PlannedCall:
         """Return what the call would do; refuse what it can't."""
-        return self.function.plan(session, self.arguments)
+        return self.function.plan(caller, self.arguments)
 
     def make(self, name: str, rows: Sequence[Row], bench: Workbench) -> None:
         """Create the relation of the result in a workbench."""
         create(name, rows, self.columns, bench)
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A query compiled and placed in a workbench of its own; nothing in it depends on settings or history."""
+
+    compiled: Compiled
+    parts: tuple[Prepared, ...]
+    bench: Workbench
+    call: Call | None = None
+    columns: list[OutputColumn] = field(default_factory=list)
+    """Those of the answer, once they were worked out, where they are the same at all times."""
+
+    @property
+    def reads_ledger(self) -> bool:
+        """Return whether the answer has to do with what is in the ledger beside releases, or with a call."""
+        return any(table.db == SCHEMA for table in self.compiled.post.find_all(exp.Table))
+
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes it takes; what is in the sandbox is about as large as what is beside it."""
+        return READY + 2 * array_bytes(self.parts)
+
+
+class Preparing(Protocol):
+    """What a function may ask to say which columns its result has: names, and queries made ready."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def sandbox(self) -> Sandbox: ...
+    def prepared(self, query: statement.Query) -> AbstractContextManager[Ready]: ...
+
+
+class Caller(Preparing, Protocol):
+    """What a function may ask while it is planned and run: of the session that calls it, and of nobody else."""
+
+    @property
+    def analyst(self) -> str: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def planning_round(self) -> threading.Lock:
+        """Held while a round is planned: the largest take a core and 1 or 2 GB."""
+
+    def planner(self, settings: Settings) -> Planner: ...
+    def find(self, question: str, *, table: str) -> list[Release]:
+        """Return the releases that answer a question about a table, newest first."""
+
+    def version(self, table: str) -> int:
+        """Return the version of a table's data."""
+
+    def moved(self) -> Mapping[str, Fraction]:
+        """Return by how much each account's share of the budget was changed."""
+
+    def caps(self, analyst: str) -> Caps: ...
+    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]: ...
+    def beside(self, *, write: bool) -> AbstractContextManager[Connection]:
+        """Return a transaction for what is kept beside the releases."""
+
+    def release(
+        self,
+        tasks: Sequence[Payable],
+        sql: str,
+        step: Step,
+        *,
+        payers: Mapping[str, str] = ...,
+        once: Callable[[Connection], None] | None = None,
+    ) -> tuple[list[Release], Fraction]:
+        """Return what is newly released, durable, and what it cost."""
 
 
 # --- reading a call ----------------------------------------------------------------------------------------

@@ -28,12 +28,14 @@ from planner.calls.rounds.model import RoundQuery
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.roster import Accuracy, Entry
 from planner.calls.rounds.rounds import Terms
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.plans.explain import Explanation
 from planner.plans.result import Result
 from planner.plans.settings import Settings
 from planner.policy.file import opened, refusal
 from planner.policy.toml import Section
+from planner.session import Session
+from planner.shared import Shared
 
 KEYS = ("policy", "round", "mechanism", "rho", "analysts", "queries")
 ACCURACY = ("error", "importance", "sum_error", "confidence")
@@ -138,7 +140,7 @@ def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None])
 
 def price(session: Session, found: RoundFile, queries: Sequence[RoundQuery]) -> Explanation:
     """Return what releasing the round would cost, with what was enlisted in it before; store and spend nothing."""
-    if rounds.released(session.gate, found.round) is not None:
+    if rounds.released(session, found.round) is not None:
         return session.explain(_call(found))
     every = _with_enlisted(session.gate, queries)
     return session.price(rounds.planned(session, found.round, every, found.terms))
@@ -148,7 +150,7 @@ def release(
     session: Session, found: RoundFile, queries: Sequence[RoundQuery], *, on_step: Callable[[str], None]
 ) -> Result:
     """Enlist the queries and release the round; the same file a second time is free."""
-    if rounds.released(session.gate, found.round) is None:
+    if rounds.released(session, found.round) is None:
         for query in queries:
             entry = query.entry
             roster.enlist(session.gate.ledger, entry.round, entry.analyst, entry.sql, entry.wish)
@@ -161,7 +163,7 @@ def _call(found: RoundFile) -> str:
     return written("release", found.round, mechanism=terms.mechanism, rho=terms.rho, weights=weights)
 
 
-def _with_enlisted(gate: Gate, queries: Sequence[RoundQuery]) -> list[RoundQuery]:
+def _with_enlisted(gate: Shared, queries: Sequence[RoundQuery]) -> list[RoundQuery]:
     """Return the queries of a file with those that were enlisted in the same round before."""
     own = {(query.entry.analyst, query.entry.sql) for query in queries}
     before = roster.entries(gate.ledger, queries[0].entry.round) if queries else []

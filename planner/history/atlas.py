@@ -38,9 +38,9 @@ def chosen(question: Question, pools: Mapping[Key, Pool]) -> Choice | None:
 class Choice:
     """Axes and features while they grow; `offered` says how many pools they were offered."""
 
-    def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
-        self.axes, self.features, self.offered = axes, features, 0
-        self._is_full = _is_full(axes, features)
+    def __init__(self, axes: Axes, features: frozenset[Feature], *, limit: int = MAX_POINTS) -> None:
+        self.axes, self.features, self.offered, self._limit = axes, features, 0, limit
+        self._is_full = _is_full(axes, features, limit)
         self._later: defaultdict[str, list[Brought]] = defaultdict(list)
         self._finer: dict[tuple[int, int], tuple[Axis, Axis, Axis]] = {}
 
@@ -48,7 +48,7 @@ class Choice:
         """Return the choice once more was released; it must stand last among the pools, and be of no round."""
         if self.offered == len(pools):
             return self
-        found = Choice(self.axes, self.features)
+        found = Choice(self.axes, self.features, limit=self._limit)
         found._later.update({column: list(waiting) for column, waiting in self._later.items()})
         for pool in islice(pools.values(), self.offered, None):
             found.offer(pool.form)
@@ -103,15 +103,15 @@ class Choice:
         return frozenset(self.axes).union(column for column, _ in self.features)
 
     def _grown(self, axes: Axes, features: frozenset[Feature]) -> bool:
-        if chart_size(axes, features) > MAX_POINTS:
+        if chart_size(axes, features) > self._limit:
             return False
         if axes is not self.axes:
-            self._is_full = _is_full(axes, features)
+            self._is_full = _is_full(axes, features, self._limit)
         self.axes, self.features = axes, features
         return True
 
 
-def _is_full(axes: Axes, features: frozenset[Feature]) -> bool:
+def _is_full(axes: Axes, features: frozenset[Feature], limit: int) -> bool:
     """Return whether nothing finer on the same features can fit: not one atom more, nor another column.
 
     Where a summed column may come to be told apart value by value, its two ends become one, and more may fit.
@@ -119,4 +119,4 @@ def _is_full(axes: Axes, features: frozenset[Feature]) -> bool:
     if any(not is_single(axes.get(column)) for column, _ in features):
         return False
     most = max((axis.size for axis in axes.values() if not is_single(axis)), default=1)
-    return chart_size(axes, features) // most * (most + 1) > MAX_POINTS
+    return chart_size(axes, features) // most * (most + 1) > limit

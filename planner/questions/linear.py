@@ -21,17 +21,14 @@ from numpy.typing import NDArray
 from mechanisms.least.fitness import fit
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
-from planner.cells.workspace import Feature, Ints, Workspace
-from planner.policy.file import Table
-from planner.sql.placement import Placement
-from planner.sql.workload import Floats, Workload
+from planner.cells.workload import Placement, Workload
+from planner.cells.workspace import Feature, Floats, Ints, Workspace
+from planner.policy.table import Table
+from planner.questions.noise import MAX_BITS, PRECISION_BITS
 
 Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""
 
-MAX_BITS = 58
-PRECISION_BITS = 22
-"""Each functional's coefficient in the release has at least about this many significant bits."""
 
 MAX_JOINT = 2**14
 """Up to so many functionals, overlapping grouping sets are one problem; beyond, they are cut into a few."""
@@ -455,6 +452,13 @@ def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) ->
     partitions = [np.arange(2)] * len(ended) + [axis.atoms for axis in axes]
     shape = (2,) * len(ended) + question.workspace.shape
     return simplified(Cost((*scope, *(axis.key for axis in axes)), tuple(partitions), values.reshape(shape)))
+
+
+def burden(question: Question, measurement: Measurement) -> float:
+    """Return about what a measurement charges all cells together."""
+    V, _, pattern = question.points
+    rows = np.ldexp(measurement.K.astype(float), -measurement.bits) @ V
+    return float(np.square(rows).sum(axis=0) @ np.bincount(question.pattern, minlength=question.E.shape[1])[pattern])
 
 
 def _ended(question: Question) -> list[str]:

@@ -1,4 +1,4 @@
-"""Statements about the catalog and those without a table: which they are, what they give, and their rows."""
+"""Answers statements about the catalog, and SELECTs without a table."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Callable, Hashable, Sequence
 
 import duckdb
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
+from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting, Unsupported
 from planner.basics.stopping import running, sleep
 from planner.basics.watchdog import WATCHDOG
+from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
+from planner.duck.workbench import fetched
 from planner.gate import Gate
 from planner.plans.result import Columns
 from proxy.catalog import kinds
@@ -37,7 +40,7 @@ GATE = "noisegate"
 
 
 class Catalog:
-    """Answers one session. All sessions of a gate share what lies behind it."""
+    """The catalog as one session sees it; all sessions of a gate share one store."""
 
     def __init__(self, gate: Gate, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
         self._gate, self._session, self._settings = gate, {USER: analyst, DATABASE: database}, settings
@@ -83,6 +86,8 @@ class Catalog:
             return found
         except RecursionError:
             raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+        except SqlglotError:
+            raise Unsupported(UNWRITABLE, hint=UNWRITABLE_HINT) from None
 
     def _values(self, prepared: Prepared, parameters: Sequence[object]) -> dict[str, object]:
         found: dict[str, object] = {f"p{i}": _bindable(parameters[i - 1]) for i in prepared.used}
@@ -123,20 +128,20 @@ class Catalog:
 
 COLUMNAR = {*kinds.INTEGERS, "float8", "text", "bool"}
 COLUMNAR_TYPES = {kinds.duckdb_type(kind) for kind in COLUMNAR}
-"""Kinds, and DuckDB's types, whose values are the same whether they come by rows or by columns."""
+"""Kinds, and DuckDB's types, whose values can be fetched by columns without any change."""
 
 
 def _fetched(
     cursor: duckdb.DuckDBPyConnection, prepared: Prepared, values: dict[str, object]
 ) -> list[tuple[object, ...]] | Columns:
-    """Return the rows, and one more than there may be if there are more; by columns if that can be."""
+    """Return at most MOST_ROWS + 1 rows, by columns where the types allow it."""
     if prepared.kinds and COLUMNAR.issuperset(prepared.kinds):
         limited = f"SELECT * FROM ({prepared.sql}) AS q LIMIT {MOST_ROWS + 1}"
         found = cursor.execute(limited, values or None)
         if all(str(column[1]) in COLUMNAR_TYPES for column in found.description or ()):  # a sum has more digits
             return Columns(tuple(found.fetchnumpy().values()))
-        return found.fetchmany(MOST_ROWS + 1)
-    return cursor.execute(prepared.sql, values or None).fetchmany(MOST_ROWS + 1)
+        return fetched(found, MOST_ROWS + 1)
+    return fetched(cursor.execute(prepared.sql, values or None), MOST_ROWS + 1)
 
 
 def _bindable(value: object) -> object:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from planner.basics.cache import BoundedCache
-from planner.duck.sandbox import CLOCKS
+from planner.basics.nodes import CLOCKS
 from planner.plans.settings import Settings
 from proxy.conversation.route import Outcome
 
@@ -61,7 +61,7 @@ class Stamp:
         return tuple((self.releases.get(table), self.versions.get(table)) for table in sorted(tables))
 
 
-class Recall:
+class AnswerCache:
     """The kept answers of one server. Belongs to the event loop, which alone may use it."""
 
     def __init__(self, ledger: Path | None) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import CallResult, Payable, Row, Step
+from planner.calls.call import Caller, CallResult, Payable, Row, Step
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
@@ -21,9 +21,6 @@ from planner.ledger.accounts import Release
 from planner.plans.release import Residual, versioned
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
-
-if TYPE_CHECKING:
-    from planner.gate import Session
 
 AGAIN = "the looks so far were charged and stay known: choose again, and pay for the rest only"
 NOTHING = constant(0)
@@ -95,7 +92,7 @@ class Task:
     stored: by their keys, what is released already of all that is on a way.
     """
 
-    session: Session
+    caller: Caller
     wish: ChoiceArguments
     sqls: tuple[str, ...]
     digest: str
@@ -278,7 +275,7 @@ class Choosing:
         return self.done[record.key].body
 
     def _release(self, tasks: Sequence[Payable]) -> None:
-        found, _ = self.task.session.release(tasks, self.sql, self.step)
+        found, _ = self.task.caller.release(tasks, self.sql, self.step)
         self.done |= {release.key: release for release in found}
         self.paid += [release.cost for release in found if not release.replayed]
 

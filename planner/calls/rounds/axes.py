@@ -1,9 +1,9 @@
 """Where the questions of a round meet: the axes of all of them, with what is asked and what is known as arrays.
 
 Every question and every release lives on a few of the axes, so that the product of all columns is never formed. An
-axis is a column cut into atoms, or the two ends of a column that is summed (`planner.history.chart`). What the questions
-do not tell apart is found in `mechanisms.least.symmetry`, and the cheapest release in `mechanisms.least.orbits`; here its
-rows become integers on small charts.
+axis is a column cut into atoms, or the two ends of a column that is summed (`planner.history.chart`). What the
+questions do not tell apart is found in `mechanisms.least.symmetry`, and the cheapest release in
+`mechanisms.least.orbits`; here its rows become integers on small charts.
 """
 
 from __future__ import annotations
@@ -16,32 +16,20 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.least.symmetry import Asked, Given, Key, Orbits, Piece, Symmetric, orbits, symmetric
+from planner.basics.limits import MAX_KNOWN, MAX_ORBITS, MAX_ROUND_ENTRIES, MAX_ROUND_WORK
 from planner.calls.rounds.batches import Linear
 from planner.cells.bills import lowest
 from planner.cells.costs import Cost, rho_of
-from planner.cells.workspace import Feature, Workspace
+from planner.cells.workspace import Feature, Floats, Workspace
 from planner.history.atlas import Axes
 from planner.history.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
 from planner.history.marginals import is_small
 from planner.history.recall import History, Releases
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
-
-MAX_ORBITS = MAX_POINTS
-"""Most cells that may be told apart: what is released for all of them has to find room on a chart."""
-
-MAX_WORK = 2**33
-"""Most operations of a step of the solver: some 2,000 answers that differ, so that all steps take a minute or so."""
-
-MAX_KNOWN = 2048
-"""Most points on which earlier releases are added up."""
 
 LEAST_LIMIT = 1e-6
 """The least that a cell may pay, in relation to the most."""
-
-MAX_ENTRIES = 2**23
-"""Largest array of rows on points."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +136,7 @@ def common_problem(group: Sequence[Linear], history: History, found: Releases) -
 def _is_small(meeting: RoundProblem) -> bool:
     if math.prod(meeting.orbits.shape) > MAX_ORBITS:
         return False
-    return meeting.problem.work <= MAX_WORK and meeting.problem.entries <= MAX_ENTRIES // 2
+    return meeting.problem.work <= MAX_ROUND_WORK and meeting.problem.entries <= MAX_ROUND_ENTRIES // 2
 
 
 def _meeting(
@@ -184,7 +172,7 @@ def _on_axes(
     """Return the axes of a question or a release, and its rows on them; None if that is too large."""
     columns = sorted({axis.column for axis in one.workspace.axes} | {name for name, _ in one.features if name in axes})
     chart = Chart(Workspace(one.workspace.table, tuple(axes[name] for name in columns)), tuple(sorted(one.features)))
-    if chart.size > MAX_POINTS or chart.size * one.groups * len(rows) > MAX_ENTRIES:
+    if chart.size > MAX_POINTS or chart.size * one.groups * len(rows) > MAX_ROUND_ENTRIES:
         return None
     order = sorted(axes)
     mine = [ends.index(chart.features[i]) for i in chart.ended]

@@ -9,19 +9,13 @@ import numpy as np
 
 from mechanisms.least.subsets import Subset
 from planner.basics.errors import TooLarge
-from planner.cells.workspace import Axis, Workspace
+from planner.basics.limits import MAX_DENSE, MAX_ROUND_ROWS
+from planner.cells.workspace import Axis, Floats, Workspace
 from planner.history.chart import MAX_POINTS
 from planner.history.marginals import MarginalQuestion
 from planner.history.union import union
 from planner.plans.plan import Prepared
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
-
-MAX_ROWS = 512
-"""Largest number of answers that are planned as one problem."""
-
-MAX_DENSE = 1024
-"""Largest chart on which questions about whole marginals are planned as rows; beyond, part by part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +51,7 @@ def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
         for group in groups:
             wider = [*group, one]
             rows = sum(len(each.targets) for each in wider)
-            if rows <= MAX_ROWS and points([each.question for each in wider]) <= MAX_POINTS:
+            if rows <= MAX_ROUND_ROWS and points([each.question for each in wider]) <= MAX_POINTS:
                 group.append(one)
                 break
         else:
@@ -68,7 +62,7 @@ def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
 def rows_and_marginals(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear], list[Whole]]:
     """Return the questions that are planned as rows, and those that are planned as whole marginals."""
     rows = sum(len(one.targets) for one in joint)
-    if not whole and rows <= MAX_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
+    if not whole and rows <= MAX_ROUND_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
         return list(joint), []
     more = [Whole(one.query, one.part.whole, float(one.targets[0])) for one in joint if one.part.whole is not None]
     return [one for one in joint if one.part.whole is None], [*whole, *more]

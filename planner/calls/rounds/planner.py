@@ -8,22 +8,21 @@ from fractions import Fraction
 
 import numpy as np
 
+from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
+from planner.cells.workspace import Floats
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner
 from planner.plans.release import LinearTask, Task
 from planner.plans.settings import Settings
-from planner.policy.file import Table
-from planner.sql.workload import Floats
-
-MAX_CELLS = 2048
-"""Largest chart of which the mechanism identity counts every cell."""
+from planner.policy.table import Table
 
 
 class Workshop:
@@ -85,6 +84,7 @@ class Workshop:
         scale, allowed = 1.0, max(to_units_down(rho), 1)
         best: tuple[RoundPlan, float] | None = None
         for _ in range(14):
+            interrupts.check()
             found = self.together(queries, scale=scale, solve=solve)
             units = to_units_down(found.rho)
             if units <= allowed and (best is None or scale < best[1]):
@@ -138,7 +138,7 @@ def separately(plans: Mapping[str, RoundPlan]) -> dict[str, list[Payable]]:
 
 def identity(known: Known, W: Floats, c: Floats) -> Join:
     """Return one row for every cell, all alike, with which each row of W is known with variance at most c_j."""
-    if W.shape[1] > MAX_CELLS:
+    if W.shape[1] > MAX_IDENTITY_CELLS:
         raise TooLarge(f"{W.shape[1]:,} cells are too many for the mechanism identity", hint="use another mechanism")
     if (known.variances(W) <= c * MET).all():
         return Join(W[:0], 0.0, 0.0, np.zeros(len(W)))
@@ -155,4 +155,4 @@ def identity(known: Known, W: Floats, c: Floats) -> Join:
 
 def is_shareable(task: Task | Payable) -> bool:
     """Return whether a task can be planned together with others."""
-    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.recall is not None)
+    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.is_small)

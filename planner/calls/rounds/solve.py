@@ -11,30 +11,23 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
-from mechanisms import sharing
+from mechanisms import interrupts, sharing
 from mechanisms.gaussian.known import Known
 from mechanisms.least import helmert
 from mechanisms.least.even import even_join
 from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
-from planner.calls.rounds.axes import MAX_ENTRIES, RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import (
-    MAX_ROWS,
-    Linear,
-    Whole,
-    by_cuts,
-    into_batches,
-    merge,
-    points,
-    rows_and_marginals,
-)
+from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
+from planner.calls.rounds.axes import RoundProblem, common_problem, owners
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
 from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
+from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
 from planner.history.marginals import MarginalEvidence
@@ -44,17 +37,11 @@ from planner.ledger.accounts import Charge, total
 from planner.plans import marginals as marginal
 from planner.plans.explain import aggregate_error
 from planner.plans.marginals import MarginalTask
-from planner.plans.plan import Planner, Prepared
+from planner.plans.plan import Plan, Planner, Prepared
 from planner.plans.release import LinearTask, Task
+from planner.plans.settings import Settings
 from planner.questions import linear
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
-
-if TYPE_CHECKING:
-    from planner.calls.rounds.planner import Workshop
-
-MAX_SHARED = 512
-"""Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -85,12 +72,21 @@ Solver = Callable[[Known, Floats, Floats], Join]
 """From what is known, rows and target variances to rows that meet them."""
 
 
+class Shop(Protocol):
+    """What a plan is made with: the plans of single queries, and a planner for any settings."""
+
+    def alone(self, asked: RoundQuery, *, scale: float = 1.0) -> Plan: ...
+    def shell(self, asked: RoundQuery, *, scale: float) -> Plan: ...
+    def planner(self, settings: Settings) -> Planner: ...
+    def population(self, table: str) -> str: ...
+
+
 class RoundSolver:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: Shop,
         queries: Sequence[RoundQuery],
         scale: float = 1.0,
         solve: Solver | None = None,
@@ -133,11 +129,12 @@ class RoundSolver:
         self.bounds[table] = 0.0
         joint, whole = list[Linear](), list[Whole]()
         for i, part, task in self._questions(table):
+            interrupts.check()
             self.releases.update(task.releases)
             planner = self.shop.planner(self.settings[i])
             if isinstance(task, MarginalTask):
                 whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
-            elif isinstance(task, LinearTask) and task.recall is not None:
+            elif isinstance(task, LinearTask) and task.is_small:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
                 joint.append(Linear(i, task.question, part, targets))
             elif task.cost is not None:
@@ -145,8 +142,8 @@ class RoundSolver:
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         if not whole and self._met(joint):
             return
-        rows, more = rows_and_marginals([one for one in joint if len(one.targets) <= MAX_ROWS], whole)
-        if any(len(one.targets) > MAX_ROWS for one in joint):
+        rows, more = rows_and_marginals([one for one in joint if len(one.targets) <= MAX_ROUND_ROWS], whole)
+        if any(len(one.targets) > MAX_ROUND_ROWS for one in joint):
             self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED
         for several in into_batches(rows) if large else ():  # too large a problem to bring whole marginals to
@@ -195,9 +192,11 @@ class RoundSolver:
         history, version = planner.histories[table.name], planner.version(table.name)
         meeting = common_problem(group, history, history.found(version).plus(*pending))
         if meeting is None:
+            self.after.clear()  # what is planned in another way has still to be looked at
             return False
         before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
+            interrupts.check()
             plan, is_within = self._least(meeting, margin)
             pieces = meeting.problem.pieces(plan, meeting.partners)
             made = [self._piece(meeting, group, key, piece, version) for key, piece in pieces]
@@ -238,7 +237,7 @@ class RoundSolver:
     ) -> Joint | None:
         """Return the release of a block; None if it is too large."""
         chart, rows = meeting.placed(piece)
-        if chart.size > MAX_POINTS or rows.size > MAX_ENTRIES // 2:
+        if chart.size > MAX_POINTS or rows.size > MAX_ROUND_ENTRIES // 2:
             return None
         digests = [group[i].question.digest for i in meeting.telling(key)]
         return self._joint(chart, rows, digests, meeting.releases, version)
@@ -320,7 +319,7 @@ class RoundSolver:
         """Return the release by which a mechanism shares rho among the analysts; None if it is no small problem."""
         (table, *others), group = self._tables(), list[Linear]()
         for i, part, task in self._questions(table):
-            if not isinstance(task, LinearTask) or task.recall is None:
+            if not isinstance(task, LinearTask) or not task.is_small:
                 return None
             planner = self.shop.planner(self.settings[i])
             targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
@@ -443,7 +442,7 @@ class RoundSolver:
         if isinstance(task, MarginalTask):
             told = [marginals.onto(found, task.question.workspace) for found in self._pending(task.table)[1]]
             return replace(task, told=(*task.told, *told), made=(), cost=None)
-        if isinstance(task, LinearTask) and task.recall is not None:
+        if isinstance(task, LinearTask) and task.is_small:
             return replace(task, recall=self._known(task.question), cost=None)
         return task
 

@@ -21,9 +21,11 @@ from mechanisms.deciders import deciders
 from mechanisms.deciders.claims import Claim, Histogram
 from mechanisms.deciders.deciders import Decider
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_LISTED_VALUES
 from planner.calls.call import Row
 from planner.calls.verify.synthetic import Subject
 from planner.cells.costs import Cost, constant, simplified, to_units
+from planner.cells.workspace import Floats
 from planner.history.recall import Recall
 from planner.ledger.accounts import Release
 from planner.plans import explain
@@ -31,7 +33,6 @@ from planner.plans.release import versioned
 from planner.questions import body
 from planner.questions.statistic import Asked, Ranked, Summed
 from planner.sources.measure import Meter
-from planner.sql.workload import Floats
 
 AUTO, FREE = "auto", "free"
 GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
@@ -39,9 +40,6 @@ GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
 
 SIZE_DOUBT = 1e-9
 """How probably a table has fewer rows than earlier releases are taken to tell."""
-
-MOST_VALUES = 512
-"""For so many values of a domain EM_med is looked at; beyond, only when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ def _provided(about: Subject, decider: Decider, size: str | None) -> str | None:
 def _query(about: Subject, wish: VerifyArguments, claim: Claim) -> deciders.Query:
     rows, asked = about.original.max_rows_per_unit, about.asked
     if isinstance(asked, Ranked):
-        listed = wish.decider == "EM_med" or len(asked.values) <= MOST_VALUES
+        listed = wish.decider == "EM_med" or len(asked.values) <= MAX_LISTED_VALUES
         domain = tuple(asked.values.tolist()) if listed else ()
         return deciders.Query("quantile", claim, rows=rows, p=asked.p, domain=domain)
     if asked.kind == "count":

@@ -7,10 +7,10 @@ import re
 from sqlglot import exp
 
 from planner.basics.errors import UnknownFunction
-from planner.duck.sandbox import span
+from planner.basics.nodes import span
 from proxy.catalog import kinds
 from proxy.catalog.errors import InvalidText
-from proxy.catalog.relations.functions import OWN
+from proxy.catalog.relations.functions import FUNCTIONS
 from proxy.wire import values
 
 
@@ -70,7 +70,7 @@ def limited(node: exp.Expr, to: exp.Expr) -> exp.Expr:
 
 
 def own_call(name: str, arguments: list[exp.Expr]) -> exp.Expr:
-    own = OWN[name]
+    own = FUNCTIONS[name]
     missing = len(own.arguments) - len(arguments)
     rest = list(own.defaults[len(own.defaults) - missing :]) if 0 < missing <= len(own.defaults) else []
     given = [*arguments[: len(own.arguments)], *map(exp.convert, rest)]
@@ -78,13 +78,3 @@ def own_call(name: str, arguments: list[exp.Expr]) -> exp.Expr:
         raise UnknownFunction(f"function {name} takes {len(own.arguments)} arguments", hint="see pg_proc")
     typed = [cast(argument, kind) for argument, kind in zip(given, own.arguments, strict=True)]
     return exp.Anonymous(this=f"own_{name}", expressions=typed)
-
-
-def like(node: exp.Expr) -> exp.Expr:
-    """Return a LIKE in which the backslash escapes, as it does in PostgreSQL without being told."""
-    pattern = node.args["expression"]
-    if node.args.pop("negate", None):
-        return exp.Not(this=like(node))
-    if pattern.is_string and "\\" not in pattern.name:
-        return node
-    return exp.Paren(this=exp.Escape(this=node, expression=exp.Literal.string("\\")))

@@ -58,7 +58,7 @@ def queries(gate: Gate) -> list[RoundQuery]:
 
 
 def settled(gate: Gate, asked: Sequence[RoundQuery], **terms: Any) -> Offer:
-    return rounds.settle(gate, "r", asked, Terms(**terms), releaser=asked[0].entry.analyst)
+    return rounds.settle(gate.session(asked[0].entry.analyst), "r", asked, Terms(**terms))
 
 
 def of(asked: Sequence[RoundQuery], *names: str) -> list[RoundQuery]:

@@ -1,9 +1,8 @@
-"""What `wrong` and `effective_tau` state is true of every table that the original may be, not of one like the copy.
+"""What verify states about errors holds for tables of any size, not only for those of the copy's size.
 
 True tables of 0 to 100,000 rows stand behind the same copy of 1,000 rows. What is stated is compared with the exact
-probability (closed forms, which tests/mechanisms/deciders/test_deciders.py compares with draws) and with draws. A comparison
-with draws is wrong about a true statement with probability below 1e-8 (exact binomial tails); there are fewer than 100
-of them.
+probability (closed forms, which tests/mechanisms/deciders compares with draws) and with draws. A comparison with draws
+is wrong about a true statement with probability below 1e-8 (exact binomial tails); there are fewer than 100 of them.
 """
 
 from __future__ import annotations
@@ -20,8 +19,11 @@ from scipy.stats import binom
 
 from mechanisms.deciders import deciders
 from mechanisms.deciders.deciders import Claim, Histogram, Query, Totals
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from tests.planner.gates import open_gate, write
+
+pytestmark = pytest.mark.slow  # simulations of every decider
 
 SIZES = (0, 1, 10, 30, 100, 1000, 100_000)
 TAU, EPSILON, COPIED = 5, Fraction(18, 100), 1000

@@ -21,10 +21,13 @@ import pytest
 
 from planner.basics.errors import Refusal
 from planner.cells.costs import to_bytes
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.questions.body import decode
+from planner.session import Session
 from planner.sources.measure import Meter
 from tests.planner.gates import KINDS, open_gate, policy, source
+
+pytestmark = pytest.mark.slow  # whole gates on neighbouring tables
 
 POLICY = """
 [tables.people]

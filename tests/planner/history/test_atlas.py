@@ -11,7 +11,8 @@ import pytest
 from planner.cells.workspace import Axis, Feature, Workspace
 from planner.history.atlas import Choice
 from planner.history.chart import MAX_POINTS, Evidence, chart_size, finest_axes
-from planner.policy.file import Table, load
+from planner.policy.file import load
+from planner.policy.table import Table
 
 POLICY = """[budget]
 epsilon = 1.0

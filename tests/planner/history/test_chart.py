@@ -13,7 +13,8 @@ from scipy.sparse.csgraph import connected_components
 
 from planner.cells.workspace import Axis, Workspace
 from planner.history.chart import Chart, Evidence, _alike, _different, coarsened, fold, refined
-from planner.policy.file import Table, load
+from planner.policy.file import load
+from planner.policy.table import Table
 
 POLICY = """[budget]
 epsilon = 1.0

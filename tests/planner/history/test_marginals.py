@@ -20,7 +20,7 @@ from scipy.stats import chi2, norm
 
 from mechanisms.least import helmert
 from planner.cells.workspace import Axis, Workspace
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import marginals, recall
 from planner.history.chart import Chart
 from planner.history.marginals import MarginalEvidence
@@ -28,6 +28,7 @@ from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask, planned
 from planner.plans.plan import Plan
 from planner.questions import body
+from planner.session import Session
 from planner.sql import statement
 from tests.mechanisms.matrices import known_from
 from tests.planner.gates import open_gate, switch_noise_off

@@ -16,7 +16,7 @@ from planner.basics.cache import ENTRY
 from planner.curator.relocation import relocate
 from planner.gate import Gate
 from planner.plans.plan import Plan
-from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, Recall, key_of
+from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, AnswerCache, key_of
 from proxy.conversation.route import Outcome, Price
 
 SQL = "SELECT count(*) FROM adult"
@@ -47,8 +47,8 @@ def gate(adult_policy: Path) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def recall(gate: Gate) -> Iterator[Recall]:
-    recall = Recall(gate.policy.ledger)
+def recall(gate: Gate) -> Iterator[AnswerCache]:
+    recall = AnswerCache(gate.policy.ledger)
     yield recall
     recall.close()
 
@@ -61,22 +61,22 @@ def answer(gate: Gate, sql: str = SQL) -> Outcome:
     return Outcome(result.tag, (), result.rows, Price.of(result.plan, result.cost), result.cost)
 
 
-def keep(recall: Recall, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:
+def keep(recall: AnswerCache, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:
     recall.put(key_of(sql, (), gate.session("ann").settings), outcome, stamp=recall.stamp())
 
 
-def kept(recall: Recall, gate: Gate, sql: str = SQL) -> Outcome | None:
+def kept(recall: AnswerCache, gate: Gate, sql: str = SQL) -> Outcome | None:
     return recall.get(key_of(sql, (), gate.session("ann").settings), recall.stamp())
 
 
-def test_a_free_answer_is_kept(gate: Gate, recall: Recall) -> None:
+def test_a_free_answer_is_kept(gate: Gate, recall: AnswerCache) -> None:
     outcome = answer(gate)
     assert outcome.cost == 0
     keep(recall, gate, outcome)
     assert kept(recall, gate) is outcome
 
 
-def test_a_new_release_of_anyone_makes_it_old(gate: Gate, recall: Recall, adult_policy: Path) -> None:
+def test_a_new_release_of_anyone_makes_it_old(gate: Gate, recall: AnswerCache, adult_policy: Path) -> None:
     keep(recall, gate, answer(gate))
     other = Gate.open(adult_policy)
     other.session("bob").execute("SELECT sex, count(*) FROM adult GROUP BY sex")
@@ -87,14 +87,14 @@ def test_a_new_release_of_anyone_makes_it_old(gate: Gate, recall: Recall, adult_
     assert kept(recall, gate) is None
 
 
-def test_a_refreshed_table_makes_it_old(gate: Gate, recall: Recall) -> None:
+def test_a_refreshed_table_makes_it_old(gate: Gate, recall: AnswerCache) -> None:
     keep(recall, gate, answer(gate))
     gate.refresh("adult")
     assert kept(recall, gate) is None
 
 
 def test_a_release_about_another_table_leaves_it_as_it_is(tmp_path: Path) -> None:
-    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(AnswerCache(gate.policy.ledger)) as recall:
         outcomes = {table: answer(gate, f"SELECT count(*) FROM {table}") for table in ("north", "south")}
         for table, outcome in outcomes.items():
             keep(recall, gate, outcome, f"SELECT count(*) FROM {table}")
@@ -111,7 +111,7 @@ def test_a_release_about_another_table_leaves_it_as_it_is(tmp_path: Path) -> Non
 
 def test_an_answer_about_two_tables_is_old_when_either_is_released_about(tmp_path: Path) -> None:
     both = "SELECT (SELECT count(*) FROM north) + (SELECT count(*) FROM south)"
-    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(AnswerCache(gate.policy.ledger)) as recall:
         for table in ("north", "south"):
             keep(recall, gate, answer(gate, both), both)
             assert kept(recall, gate, both) is not None
@@ -121,7 +121,7 @@ def test_an_answer_about_two_tables_is_old_when_either_is_released_about(tmp_pat
 
 @pytest.mark.parametrize("system", ["budget", "accounts", "releases", "queries", "rounds"])
 def test_what_is_told_of_the_ledger_is_old_after_every_write(tmp_path: Path, system: str) -> None:
-    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(Recall(gate.policy.ledger)) as recall:
+    with closing(Gate.open(two_towns(tmp_path))) as gate, closing(AnswerCache(gate.policy.ledger)) as recall:
         sql = f"SELECT * FROM noisegate.{system}"
         gate.session("ann").execute("SELECT count(*) FROM south")
         keep(recall, gate, answer(gate, sql), sql)
@@ -130,7 +130,7 @@ def test_what_is_told_of_the_ledger_is_old_after_every_write(tmp_path: Path, sys
         assert kept(recall, gate, sql) is None
 
 
-def test_a_moved_share_changes_what_is_told_of_accounts(gate: Gate, recall: Recall) -> None:
+def test_a_moved_share_changes_what_is_told_of_accounts(gate: Gate, recall: AnswerCache) -> None:
     sql = "SELECT analyst, share FROM noisegate.accounts ORDER BY 1"
     gate.session("ann").execute(SQL)
     before = answer(gate, sql)
@@ -140,7 +140,7 @@ def test_a_moved_share_changes_what_is_told_of_accounts(gate: Gate, recall: Reca
     assert answer(gate, sql).rows != before.rows
 
 
-def test_a_ledger_that_was_moved_away_keeps_no_answer(gate: Gate, recall: Recall, tmp_path: Path) -> None:
+def test_a_ledger_that_was_moved_away_keeps_no_answer(gate: Gate, recall: AnswerCache, tmp_path: Path) -> None:
     """Others go on at the new place: what is released there is not seen here."""
     keep(recall, gate, answer(gate))
     assert kept(recall, gate) is not None
@@ -148,7 +148,7 @@ def test_a_ledger_that_was_moved_away_keeps_no_answer(gate: Gate, recall: Recall
     assert kept(recall, gate) is None
 
 
-def test_every_kept_answer_is_what_would_be_worked_out_now(gate: Gate, recall: Recall) -> None:
+def test_every_kept_answer_is_what_would_be_worked_out_now(gate: Gate, recall: AnswerCache) -> None:
     """A free answer draws on all that was released about its table, so a kept one must never outlive that."""
     session = gate.session("ann")
     questions = (SQL, "SELECT sex, count(*) FROM adult GROUP BY sex ORDER BY sex", "SELECT avg(age) FROM adult")
@@ -163,14 +163,14 @@ def test_every_kept_answer_is_what_would_be_worked_out_now(gate: Gate, recall: R
             assert found is None or found.rows == session.execute(sql).rows
 
 
-def test_an_answer_that_a_release_overtook_is_not_kept(gate: Gate, recall: Recall) -> None:
+def test_an_answer_that_a_release_overtook_is_not_kept(gate: Gate, recall: AnswerCache) -> None:
     outcome, stamp = answer(gate), recall.stamp()
     gate.session("ann").execute("SELECT race, count(*) FROM adult GROUP BY race")
     recall.put(key_of(SQL, (), gate.session("ann").settings), outcome, stamp=stamp)
     assert kept(recall, gate) is None
 
 
-def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, recall: Recall) -> None:
+def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, recall: AnswerCache) -> None:
     outcome = answer(gate)
     for unfit in (
         replace(outcome, cost=Fraction(1, 1000)),
@@ -181,7 +181,7 @@ def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, r
         assert kept(recall, gate) is None
 
 
-def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: Recall) -> None:
+def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: AnswerCache) -> None:
     outcome = replace(answer(gate), rows=[("x" * 1_000_000,)])
     most = MOST_BYTES // (2 * outcome.size + ENTRY)
     assert 10 < most < 100
@@ -191,7 +191,7 @@ def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: Recall) -> None:
     assert kept(recall, gate, f"{SQL} WHERE age > 5") is outcome
 
 
-def test_a_kept_answer_holds_nothing_of_its_plan(gate: Gate, recall: Recall) -> None:
+def test_a_kept_answer_holds_nothing_of_its_plan(gate: Gate, recall: AnswerCache) -> None:
     """A plan holds all that was known when it was made: a thousand answers would hold a thousand matrices."""
     keep(recall, gate, answer(gate))
     gc.collect()
@@ -222,7 +222,7 @@ def test_settings_values_and_their_types_are_part_of_the_question(gate: Gate) ->
 
 
 def test_without_a_ledger_nothing_is_kept(gate: Gate, tmp_path: Path) -> None:
-    recall = Recall(tmp_path / "none.sqlite")
+    recall = AnswerCache(tmp_path / "none.sqlite")
     assert recall.stamp() is None
     recall.put(key_of(SQL, (), gate.session("ann").settings), answer(gate), stamp=None)
     assert recall.get(key_of(SQL, (), gate.session("ann").settings), None) is None

@@ -1,6 +1,6 @@
 """A real server with heavy statements: those that are stopped give their places back, and nobody else is kept waiting.
 
-TIME_LIMIT is out of the way here: what ends, ends since it was interrupted.
+The limits on time are out of the way here: what ends, ends since it was interrupted.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.duck import sandbox
+from planner.duck import workbench
 from proxy.catalog import answer
+from proxy.server.places import MOST_AT_ONCE
 from proxy.server.shared import THREADS, policy_catalog
 from tests.proxy.server.test_server import wait_until
 from tests.proxy.servers import Running, running
@@ -73,8 +74,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    for module in (sandbox, answer):
-        monkeypatch.setattr(module, "TIME_LIMIT", 1e6)
+    monkeypatch.setattr(workbench, "SANDBOX_SECONDS", 1e6)
+    monkeypatch.setattr(answer, "TIME_LIMIT", 1e6)
     with running(policy, catalog=policy_catalog, metrics_port=0) as found:
         yield found
 
@@ -159,6 +160,7 @@ def test_describing_and_explaining_give_their_places_back_as_well(server: Runnin
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(f"EXPLAIN SELECT count(*) FROM people WHERE age < (SELECT count(*) FROM {PRODUCT})")
         wait_until(lambda: idle(server))
+        connection.execute("SET statement_timeout = 0")  # a busy machine may take longer
         assert connection.execute("SELECT count(*) FROM towns").fetchall() == [(2000,)]
 
 
@@ -174,14 +176,14 @@ def test_heavy_statements_of_one_keep_nobody_else_waiting(server: Running) -> No
     anns = [connect(server) for _ in range(2 * THREADS)]
     for i, connection in enumerate(anns):
         send(connection, HEAVY["public tables"].replace("nobody", f"nobody {i}"))
-    wait_until(lambda: busy(server) == THREADS * 3 // 4)
+    wait_until(lambda: busy(server) == MOST_AT_ONCE)
     with connect(server, "bob") as bob:
         assert bob.execute("SELECT count(*) FROM towns").fetchall() == [(2000,)]
         assert len(bob.execute("SELECT age, count(*) FROM people GROUP BY age").fetchall()) == 10
         assert bob.execute("SELECT relname FROM pg_class WHERE relname = 'towns'").fetchall() == [("towns",)]
         assert health(server) == "ok\n"
-        assert busy(server) == THREADS * 3 // 4
-    assert server.server.house.places.waiting == 2 * THREADS - THREADS * 3 // 4
+        assert busy(server) == MOST_AT_ONCE
+    assert server.server.house.places.waiting == 2 * THREADS - MOST_AT_ONCE
     for connection in anns:
         connection.close()
     wait_until(lambda: idle(server))
@@ -204,14 +206,15 @@ def test_the_health_check_needs_no_place(server: Running) -> None:
 
 SERVE = """
 import sys, threading
-from planner import sandbox
-from planner.gate import Session
-from proxy import cli, house
-sandbox.TIME_LIMIT = 1e6
-house.GRACE, house.LAST_MOMENTS = 1.0, 1.0
+from planner.duck import workbench
+from planner.session import Session
+from proxy.cli.main import main
+from proxy.server import shared
+workbench.SANDBOX_SECONDS = 1e6
+shared.GRACE, shared.LAST_MOMENTS = 1.0, 1.0
 if sys.argv.pop(1) == "stuck":
     Session.execute = lambda *_, **__: threading.Event().wait()
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 
