@@ -47,7 +47,7 @@ from tests.conftest import copy_adult
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TEXTS = [*PAGES, ROOT / "CHANGELOG.md"]
+TEXTS = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 EXCUSE = re.compile(r"^\*Not run by the tests: (.+)\*$")
 RUN = ("console", "python", "sql", "toml")

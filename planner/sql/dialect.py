@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
+from sqlglot.parsers.postgres import PostgresParser
 
 AS_WRITTEN = ("DATE_PART", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "TO_NUMBER", "ENCODE", "DECODE", "TO_HEX", "DATE_BIN")
 """Functions whose arguments sqlglot would translate, and lose what it does not know."""
@@ -22,17 +23,17 @@ def _as_written(name: str) -> Callable[[list[exp.Expr]], exp.Expr]:
 class Sql(Postgres):
     """PostgreSQL's dialect, with arguments of some functions and parts of intervals left as they are written."""
 
-    class Parser(Postgres.Parser):
+    class Parser(PostgresParser):
         FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
-            **Postgres.Parser.FUNCTIONS,
+            **PostgresParser.FUNCTIONS,
             **{name: _as_written(name) for name in AS_WRITTEN},
         }
 
         FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {
-            name: parse for name, parse in Postgres.Parser.FUNCTION_PARSERS.items() if name not in AS_WRITTEN
+            name: parse for name, parse in PostgresParser.FUNCTION_PARSERS.items() if name not in AS_WRITTEN
         }
 
-        def _parse_interval(self, *arguments: Any, **options: Any) -> exp.Expr | None:
+        def _parse_interval(self, *arguments: Any, **options: Any) -> Any:  # a cast, which sqlglot does not expect
             """Read an interval of several parts as a cast: sqlglot 30.30 keeps the first part and drops the rest."""
             place = self._index
             found: exp.Expr | None = super()._parse_interval(*arguments, **options)

@@ -240,12 +240,12 @@ def _by_name(arguments: list[exp.Expr], forms: dict[str, str], what: str) -> exp
 
 def width_bucket(node: exp.WidthBucket) -> exp.Expr:
     """Return the number of the equal bucket in which a number lies, from 0 to one more than there are."""
-    parts = {name: node.args.get(name) for name in ("this", "min_value", "max_value", "num_buckets")}
-    if any(part is None for part in parts.values()):
+    names = {"item": "this", "low": "min_value", "high": "max_value", "size": "num_buckets"}
+    parts = {name: part for name, key in names.items() if (part := node.args.get(key)) is not None}
+    if len(parts) < len(names):
         raise Unsupported("width_bucket takes four numbers", hint="for example: width_bucket(age, 0, 100, 10)")
-    names = dict(zip(("item", "low", "high", "size"), parts.values(), strict=True))
     place = "floor((item - low) * CAST(1 AS DOUBLE) / (high - low) * size) + 1"  # low may be the larger of the two
-    return duckdb(f"CAST(greatest(0, least(size + 1, {place})) AS INTEGER)", **names)
+    return duckdb(f"CAST(greatest(0, least(size + 1, {place})) AS INTEGER)", **parts)
 
 
 def date_bin(arguments: list[exp.Expr]) -> exp.Expr:
@@ -339,7 +339,7 @@ def _typed_sum(annotator: Any, node: exp.Expr) -> exp.Expr:
     return DEFAULTS[exp.Sum]["annotator"](annotator, node)  # type: ignore[no-any-return]
 
 
-def _typed_difference(annotator: Any, node: exp.Expr) -> exp.Expr:
+def _typed_difference(annotator: Any, node: exp.Sub) -> exp.Expr:
     """The difference of two dates is a whole number of days."""
     if node.left.is_type(exp.DType.DATE) and node.right.is_type(exp.DType.DATE):
         return annotator._set_type(node, exp.DType.INT)  # type: ignore[no-any-return]

@@ -12,16 +12,18 @@ import argparse
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import metadata
 
 from planner.basics.errors import Refusal, UnknownAnalyst
-from proxy.cli import ask, budget, choose, curate, rounds, serve, verify
+from proxy.cli import ask, budget, choose, curate, demo, rounds, serve, verify
 from proxy.cli.command import BROKEN_PIPE, BUDGET_SQLSTATE, INTERRUPTED, OVER_BUDGET, REFUSED, Action, Arguments
 from proxy.cli.console import say, say_error
 from proxy.errors import UNEXPECTED, pointer
+from proxy.threads import one_blas_thread
 
 COMMANDS = (
-    *(curate.init, curate.check),
+    *(demo.demo, curate.init, curate.check),
     *(ask.query, ask.explain, choose.choose, verify.verify, verify.fidelity, rounds.release_round),
     *(serve.serve, budget.budget, curate.passwd, curate.refresh),
     *(curate.export_releases, curate.import_releases, curate.relocate),
@@ -29,12 +31,13 @@ COMMANDS = (
 """All commands, in the order of the help."""
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def main(argv: list[str] | None = None, *, on_demo: Callable[[], None] | None = None) -> int:
+    """Run one command and return its exit code; `on_demo` is what the command demo runs."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no answer is lost to a terminal's encoding
     arguments = parse(sys.argv[1:] if argv is None else argv)
+    arguments.on_demo = on_demo
     try:
         code = run(arguments)
         sys.stdout.flush()
@@ -81,7 +84,8 @@ def run(arguments: Arguments) -> int:
     """Run the command that was asked for; say what went wrong in words, never by a traceback."""
     try:
         action: Action = arguments.run
-        return action(arguments)
+        with one_blas_thread():  # for all the process does, a server's workers included
+            return action(arguments)
     except BrokenPipeError:
         raise
     except KeyboardInterrupt:

@@ -10,18 +10,18 @@ from planner.plans.result import Columns
 from proxy.catalog.types import Column
 from proxy.conversation import columnar, copying
 from proxy.conversation.portals import Portal, spread
-from proxy.conversation.route import Outcome
+from proxy.conversation.route import Outcome, size_of
 from proxy.conversation.statements import Copy
 from proxy.conversation.steps import SEND, Steps, StepsTo, Work
 from proxy.wire import replies, rows
 from proxy.wire.text import Encoder
 from proxy.wire.values import Format, encoder
 
-CHUNK = 2_000
-"""Rows that are encoded at once; a result of more goes out piece by piece."""
+CHUNK, CHUNK_BYTES = 1_000, 2**18
+"""Rows, and about how many bytes of memory they take, that are encoded at once; more goes out piece by piece."""
 
-FEW = 200
-"""Rows that are encoded without another thread."""
+FEW, FEW_BYTES = 200, 2**16
+"""Rows, and their bytes, that are encoded without another thread: in less than a millisecond."""
 
 
 class Outbox:
@@ -66,7 +66,7 @@ class Outbox:
         if describe:
             self.say(row_description(outcome.columns, formats))
         taken = portal.take(most)
-        if len(taken) <= FEW and len(taken) == len(outcome.rows):
+        if _is_small(taken) and len(taken) == len(outcome.rows):
             self.say(_written(outcome, formats))
         else:
             encoders = _encoders(outcome.columns, formats)
@@ -92,13 +92,23 @@ class Outbox:
 
     def _chunks(self, all_rows: Sequence[tuple[object, ...]], write: Callable[[Sequence[Any]], bytes]) -> Steps:
         """Encode rows piece by piece; a long result in another thread, and no faster than the client reads."""
-        if len(all_rows) <= FEW:
+        if _is_small(all_rows):
             self.say(write(all_rows))
             return
-        for start in range(0, len(all_rows), CHUNK):
-            chunk = all_rows[start : start + CHUNK]
+        count = _rows_at_once(all_rows)
+        for start in range(0, len(all_rows), count):
+            chunk = all_rows[start : start + count]
             self.say((yield Work("encode", functools.partial(write, chunk))))
             yield SEND
+
+
+def _is_small(some: Sequence[tuple[object, ...]]) -> bool:
+    return len(some) <= FEW and size_of(some) <= FEW_BYTES
+
+
+def _rows_at_once(all_rows: Sequence[tuple[object, ...]]) -> int:
+    """Return how many rows of a result are encoded at once: fewer if they are long."""
+    return max(1, min(CHUNK, CHUNK_BYTES * len(all_rows) // max(1, size_of(all_rows))))
 
 
 def _data_rows(some: Sequence[Any], *, encoders: Sequence[Encoder]) -> bytes:

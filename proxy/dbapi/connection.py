@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
@@ -21,6 +21,7 @@ from proxy.dbapi.gates import GATES
 from proxy.dbapi.parameters import checked
 from proxy.dbapi.rows import Rows
 from proxy.errors import InterfaceError, ProgrammingError, translated
+from proxy.threads import one_blas_thread
 
 POLICY = "noisegate.toml"
 """The policy file that is meant where none is named."""
@@ -28,7 +29,9 @@ POLICY = "noisegate.toml"
 T = TypeVar("T")
 
 
-def connect(policy: str | os.PathLike[str] = POLICY, analyst: str | None = None) -> Connection:
+def connect(
+    policy: str | os.PathLike[str] = POLICY, analyst: str | None = None, *, limit_threads: bool = True
+) -> Connection:
     """Return a connection to the gate that a policy file declares.
 
     Connections of one process to the same policy share a gate, and with it what was read from the sources.
@@ -36,15 +39,18 @@ def connect(policy: str | os.PathLike[str] = POLICY, analyst: str | None = None)
     Args:
         policy: path of the policy file.
         analyst: who asks; may be left out where the policy has one analyst only.
+        limit_threads: keep numpy and scipy to one thread while a statement runs, and put back what was there before.
+            The number holds for the whole process; False leaves it to the program.
     """
-    with translated():
+    threads = one_blas_thread if limit_threads else nullcontext
+    with threads(), translated():
         key, gate = GATES.take(Path(policy))
         try:
             session = gate.session(analyst)
         except BaseException:
             GATES.give_back(key)
             raise
-    return Connection(session, give_back=lambda: GATES.give_back(key))
+    return Connection(session, give_back=lambda: GATES.give_back(key), threads=threads)
 
 
 class Connection(Calls):
@@ -61,8 +67,15 @@ class Connection(Calls):
     ProgrammingError = errors.ProgrammingError
     NotSupportedError = errors.NotSupportedError
 
-    def __init__(self, session: Session, *, give_back: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        *,
+        give_back: Callable[[], None],
+        threads: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._session = session
+        self._threads = threads
         self._give_back = give_back
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -119,7 +132,7 @@ class Connection(Calls):
         """Return what the session answers, while no other thread asks it."""
         if not isinstance(sql, str):
             raise ProgrammingError(f"SQL must be text, got {type(sql).__name__}", sqlstate="42601")
-        with self._open(), translated(sql):
+        with self._open(), self._threads(), translated(sql):
             return question(self._session)
 
     @contextmanager

@@ -24,6 +24,7 @@ from proxy.login.startup import Refused
 from proxy.server.connection import Connection
 from proxy.server.journal import Journal
 from proxy.server.metrics import Labels, Metrics
+from proxy.server.pacing import Pace
 from proxy.server.places import Places
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers
@@ -51,7 +52,7 @@ def policy_catalog(gate: Gate, analyst: str, database: str, settings: Callable[[
     return Catalog(gate, analyst, database=database, settings=settings)
 
 
-class House:
+class Shared:
     """What all connections of a server share."""
 
     def __init__(
@@ -67,6 +68,7 @@ class House:
         self.gate, self.config, self.journal, self.tls = gate, config, journal, secured
         self.verifiers = Verifiers.of(gate.policy, gate.ledger.kept("salts", new_salts()).encode())
         self.back_off = BackOff()
+        self.pace = Pace()
         self.metrics = Metrics()
         self.cache = AnswerCache(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}

@@ -37,6 +37,8 @@ from planner.ledger.accounts import SHARE, joint_account
 from planner.sql.workload import Floats
 from tests.planner.gates import open_gate
 
+pytestmark = pytest.mark.slow  # whole rounds through a gate
+
 ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
     (i * 37 % 60)::INTEGER AS age, (i % 11)::INTEGER AS income FROM range(4000) AS r(i)"""
 COLUMNS = """region = { values = ["n", "s", "w"] }

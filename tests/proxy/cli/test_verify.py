@@ -315,6 +315,7 @@ def test_ranges_have_round_widths() -> None:
     assert _round_width(6.1, 3) == 12
 
 
+@pytest.mark.slow
 def test_fidelity_writes_its_page_and_says_what_it_cost(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = folder / "page.html"
     code, out, err = run(folder, capsys, "fidelity", "adult_synth", "--epsilon", "0.2", "--out", str(target))
