@@ -21,7 +21,7 @@ from planner.policy.server import dangers
 from proxy.server import monitor, tls
 from proxy.server.connection import Connection
 from proxy.server.journal import Journal
-from proxy.server.shared import Shared, MakeCatalog, policy_catalog
+from proxy.server.shared import MakeCatalog, Shared, policy_catalog
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers, reserved, spread
 
