@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; this is what the console script calls."""
     from proxy.cli.main import main as run
 
-    return run(argv, on_demo=_demo)
+    return run(argv, show=_demo)
 
 
 def _demo() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mechanisms.noise.accounting import gaussian_epsilon, rho_to_epsilon
+from planner.calls.rounds import roster
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, Row, create
-from planner.duck.sandbox import Workbench
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import SHARE, shown_payers
-
-if TYPE_CHECKING:
-    from planner.gate import Gate
+from planner.ledger.ledger import Ledger
+from planner.policy.file import Policy, budget_cap
 
 TYPES: dict[str, dict[str, str]] = {
     "noisegate.budget": {
@@ -76,44 +77,52 @@ TYPES: dict[str, dict[str, str]] = {
 }
 
 
-def make(table: str, name: str, gate: Gate, bench: Workbench) -> None:
+@dataclass(frozen=True)
+class Books:
+    """What the system tables are read from."""
+
+    policy: Policy
+    ledger: Ledger
+
+
+def make(table: str, name: str, books: Books, bench: Workbench) -> None:
     """Create the system table `table` in the workbench under the given name."""
-    create(name, list(MAKERS[table](gate)), TYPES[f"{SCHEMA}.{table}"], bench)
+    create(name, list(MAKERS[table](books)), TYPES[f"{SCHEMA}.{table}"], bench)
 
 
-def populations(gate: Gate) -> list[str]:
-    declared = [table.population for table in gate.policy.tables.values() if table.kind == "protected"]
-    return sorted({*declared, *gate.ledger.populations()})
+def populations(books: Books) -> list[str]:
+    declared = [table.population for table in books.policy.tables.values() if table.kind == "protected"]
+    return sorted({*declared, *books.ledger.populations()})
 
 
-def _budget(gate: Gate) -> Iterator[Row]:
-    epsilon, delta = gate.policy.budget.epsilon, gate.policy.budget.delta
-    for population in populations(gate):
-        spent = rho_of(gate.ledger.spent(population))
-        gaussian = gaussian_epsilon(spent, delta) if gate.ledger.only_gaussian(population) else None
-        yield population, gate.cap, spent, epsilon, rho_to_epsilon(spent, delta), gaussian, delta
+def _budget(books: Books) -> Iterator[Row]:
+    epsilon, delta = books.policy.budget.epsilon, books.policy.budget.delta
+    for population in populations(books):
+        spent = rho_of(books.ledger.spent(population))
+        gaussian = gaussian_epsilon(spent, delta) if books.ledger.only_gaussian(population) else None
+        yield population, budget_cap(books.policy), spent, epsilon, rho_to_epsilon(spent, delta), gaussian, delta
 
 
-def _accounts(gate: Gate) -> Iterator[Row]:
-    delta, moved = gate.policy.budget.delta, gate.ledger.moved()
-    for population in populations(gate):
-        for analyst in gate.policy.analysts.values():
+def _accounts(books: Books) -> Iterator[Row]:
+    delta, moved = books.policy.budget.delta, books.ledger.moved()
+    for population in populations(books):
+        for analyst in books.policy.analysts.values():
             share = analyst.share + moved.get(analyst.name, Fraction(0))
-            cap: Fraction = gate.cap * max(share, Fraction(0))
-            spent = rho_of(gate.ledger.account_spent(population, analyst.name))
+            cap: Fraction = budget_cap(books.policy) * max(share, Fraction(0))
+            spent = rho_of(books.ledger.account_spent(population, analyst.name))
             epsilons = rho_to_epsilon(cap, delta), rho_to_epsilon(spent, delta)
             yield population, analyst.name, share, cap, spent, *epsilons, delta
 
 
-def _releases(gate: Gate) -> Iterator[Row]:
-    for r in gate.ledger.releases():
+def _releases(books: Books) -> Iterator[Row]:
+    for r in books.ledger.releases():
         yield r.id, r.table, r.version, r.kind, shown_payers(r.analyst), rho_of(r.cost.highest), r.created, r.sql
 
 
-def _queries(gate: Gate) -> Iterator[Row]:
+def _queries(books: Books) -> Iterator[Row]:
     """One row for each question that was paid for: the releases of one statement stand in a row."""
     current: list[Any] = []
-    for r in gate.ledger.releases():
+    for r in books.ledger.releases():
         if r.kind == SHARE:  # what was paid is told by the releases of which it is a share
             continue
         if current and (current[0].analyst, current[0].sql) != (r.analyst, r.sql):
@@ -130,8 +139,8 @@ def _query(releases: list[Any]) -> Row:
     return first.id, shown_payers(first.analyst), first.sql, len(releases), total, first.created
 
 
-def _domains(gate: Gate) -> Iterator[Row]:
-    for table in gate.policy.tables.values():
+def _domains(books: Books) -> Iterator[Row]:
+    for table in books.policy.tables.values():
         for column in table.columns.values():
             domain = column.domain
             if not column.hidden and domain is not None:
@@ -146,13 +155,12 @@ def _domains(gate: Gate) -> Iterator[Row]:
                 )
 
 
-def _rounds(gate: Gate) -> Iterator[Row]:
-    from planner.calls.rounds import rounds
+def _rounds(books: Books) -> Iterator[Row]:
+    protected = [table.name for table in books.policy.tables.values() if table.kind == "protected"]
+    yield from roster.table_rows(books.ledger, protected)
 
-    yield from rounds.table_rows(gate)
 
-
-MAKERS: dict[str, Callable[[Gate], Iterator[Row]]] = {
+MAKERS: dict[str, Callable[[Books], Iterator[Row]]] = {
     "budget": _budget,
     "accounts": _accounts,
     "releases": _releases,

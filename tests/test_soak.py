@@ -10,8 +10,8 @@ pytest.importorskip("psycopg")
 resource = pytest.importorskip("resource")
 
 from benchmarks import soak  # noqa: E402 - it needs both
-from planner.gate import KEPT_READY  # noqa: E402
 from planner.history.recall import KEPT_BYTES  # noqa: E402
+from planner.shared import KEPT_READY  # noqa: E402
 from proxy.conversation.answer_cache import MOST_BYTES  # noqa: E402
 from proxy.server.shared import THREADS  # noqa: E402
 

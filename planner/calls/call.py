@@ -8,28 +8,38 @@ statement is executed. Describe does neither.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from sqlglot import exp
 
+from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
+from planner.basics.nodes import span
 from planner.cells.costs import Cost, rho_of
 from planner.duck.relations import SCHEMA, create
-from planner.duck.sandbox import Workbench, span
-from planner.ledger.accounts import Charge, Quote
+from planner.duck.sandbox import Sandbox
+from planner.duck.workbench import Workbench
+from planner.ledger.accounts import Caps, Charge, Quote, Release
+from planner.ledger.stores import Connection
 from planner.plans import explain
 from planner.plans.explain import Explanation
+from planner.plans.plan import Planner, Prepared
+from planner.plans.settings import Settings
+from planner.policy.file import Policy
 from planner.sources.measure import Meter
+from planner.sql import statement
 from planner.sql.query import Catalog, Compiled
 
-if TYPE_CHECKING:
-    from planner.gate import Gate, Session
+READY = 1_000_000
+"""About how many bytes a small prepared query takes, with its connection to the sandbox."""
 
 RESULT = "__call"
 """Name of the table that stands for the result of a call, in the schema noisegate."""
@@ -87,7 +97,7 @@ class Payable(Protocol):
 
 
 @dataclass(frozen=True)
-class Told:
+class CallResult:
     """What a call gives back, and the rho that it was charged on the dearest cell."""
 
     rows: Sequence[Row]
@@ -95,7 +105,7 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedCall:
     """What a call would do, decided from public things.
 
     `alternatives` are the charges that it may make: one of them, whichever the releases decide.
@@ -107,7 +117,7 @@ class Planned:
     path: str
     lines: tuple[str, ...]
     releases: tuple[int, ...]
-    run: Callable[[str, Step], Told]
+    run: Callable[[str, Step], CallResult]
     keeps: bool = False  # whether it stores something for whoever calls it: then the same call is never answered for it
     details: Mapping[str, Any] = field(default_factory=dict)  # what EXPLAIN (FORMAT JSON) tells besides
 
@@ -118,8 +128,8 @@ class Function:
 
     name: str
     parameters: tuple[Parameter, ...]
-    columns: Mapping[str, str] | Callable[[Gate, Arguments], Mapping[str, str]]
-    plan: Callable[[Session, Arguments], Planned]
+    columns: Mapping[str, str] | Callable[[Preparing, Arguments], Mapping[str, str]]
+    plan: Callable[[Caller, Arguments], PlannedCall]
 
     @property
     def hint(self) -> str:
@@ -136,7 +146,7 @@ class Call:
     span: Span | None
     columns: Mapping[str, str] = field(default_factory=dict)  # of its result, once it is typed
 
-    def typed(self, gate: Gate) -> Call:
+    def typed(self, gate: Preparing) -> Call:
         """Return the call with the columns of its result."""
         found = self.function.columns
         return replace(self, columns=found(gate, self.arguments) if callable(found) else found)
@@ -154,19 +164,84 @@ class Call:
                 span=self.span,
             )
 
-    def planned(self, session: Session) -> Planned:
+    def planned(self, caller: Caller) -> PlannedCall:
         """Return what the call would do; refuse what it can't."""
-        return self.function.plan(session, self.arguments)
+        return self.function.plan(caller, self.arguments)
 
     def make(self, name: str, rows: Sequence[Row], bench: Workbench) -> None:
         """Create the relation of the result in a workbench."""
         create(name, rows, self.columns, bench)
 
 
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """A query compiled and placed in a workbench of its own; nothing in it depends on settings or history."""
+
+    compiled: Compiled
+    parts: tuple[Prepared, ...]
+    bench: Workbench
+    call: Call | None = None
+
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes it takes; what is in the sandbox is about as large as what is beside it."""
+        return READY + 2 * array_bytes(self.parts)
+
+
+class Preparing(Protocol):
+    """What a function may ask to say which columns its result has: names, and queries made ready."""
+
+    @property
+    def policy(self) -> Policy: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def sandbox(self) -> Sandbox: ...
+    def prepared(self, query: statement.Query) -> AbstractContextManager[Ready]: ...
+
+
+class Caller(Preparing, Protocol):
+    """What a function may ask while it is planned and run: of the session that calls it, and of nobody else."""
+
+    @property
+    def analyst(self) -> str: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def planning_round(self) -> threading.Lock:
+        """Held while a round is planned: the largest take a core and 1 or 2 GB."""
+
+    def planner(self, settings: Settings) -> Planner: ...
+    def find(self, question: str, *, table: str) -> list[Release]:
+        """Return the releases that answer a question about a table, newest first."""
+
+    def version(self, table: str) -> int:
+        """Return the version of a table's data."""
+
+    def moved(self) -> Mapping[str, Fraction]:
+        """Return by how much each account's share of the budget was changed."""
+
+    def caps(self, analyst: str) -> Caps: ...
+    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]: ...
+    def beside(self, *, write: bool) -> AbstractContextManager[Connection]:
+        """Return a transaction for what is kept beside the releases."""
+
+    def release(
+        self,
+        tasks: Sequence[Payable],
+        sql: str,
+        step: Step,
+        *,
+        payers: Mapping[str, str] = ...,
+        once: Callable[[Connection], None] | None = None,
+    ) -> tuple[list[Release], Fraction]:
+        """Return what is newly released, durable, and what it cost."""
+
+
 # --- reading a call ----------------------------------------------------------------------------------------
 
 
-def taken(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
+def extract_call(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
     """Return the tree with the call in its FROM replaced by a table, and the call; None if there is none.
 
     SELECT noisegate.name(…), with nothing else, is SELECT * FROM noisegate.name(…).
@@ -379,10 +454,10 @@ def _literal(name: str, value: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Priced(Explanation):
+class PricedCall(Explanation):
     """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
 
-    planned: Planned | None = None
+    planned: PlannedCall | None = None
     least: Fraction = Fraction(0)
 
     @property
@@ -435,13 +510,13 @@ class Priced(Explanation):
         )
 
 
-def priced(found: Explanation, planned: Planned, *, least: Fraction) -> Priced:
+def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> PricedCall:
     """Return the explanation of a call, from one of a statement that measures nothing."""
     same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
-    return Priced(**same, planned=planned, least=least)
+    return PricedCall(**same, planned=planned, least=least)
 
 
-def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
+def paid(price: PricedCall, told: CallResult, now: Sequence[Quote]) -> PricedCall:
     """Return the price once it is paid: what was spent before, and what is now."""
     before = {quote.population: quote for quote in price.quotes}
     quotes = tuple(

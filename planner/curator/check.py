@@ -10,9 +10,9 @@ from pathlib import Path
 
 from planner.basics.errors import Mistake, PolicyRefusal, Refusal, SourceFailed, WrongColumns
 from planner.duck.sandbox import Sandbox
-from planner.gate import catalog
 from planner.policy.file import Policy, load, refusal
 from planner.policy.toml import KeyPath, line_of, locate
+from planner.shared import catalog
 from planner.sources.source import open_source
 
 
@@ -42,7 +42,7 @@ def _sources(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
 
 def _views(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
     try:
-        catalog(policy, Sandbox(policy))
+        catalog(policy, Sandbox(policy.tables))
     except PolicyRefusal as refused:
         yield from ((tuple(mistake.where.split(".")), mistake.text) for mistake in refused.mistakes)
     except Refusal as refused:

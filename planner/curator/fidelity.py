@@ -14,11 +14,13 @@ from decimal import Decimal
 from fractions import Fraction
 
 from planner.basics.errors import BadValue, BudgetExceeded, LedgerFailed, Refusal, SourceFailed, UnknownTable
+from planner.basics.limits import MIN_EPSILON
 from planner.calls.call import written
-from planner.calls.verify.verify import DELTA, LEAST_EPSILON, Verdict, Verification
+from planner.calls.verify.verify import DELTA, Verdict, Verification
 from planner.duck.quoting import quoted
-from planner.gate import Gate, Session
 from planner.policy.domain import Domain
+from planner.session import Session
+from planner.shared import Shared
 
 MAX_BARS = 48
 """Most groups of one proposed query."""
@@ -143,7 +145,7 @@ def fidelity(
         raise UnknownTable(f"there is no synthetic table {table}", hint=hint)
     proposals = propose(gate, table)
     each = math.floor(epsilon / len(proposals) * 1e9) / 1e9
-    if not each >= LEAST_EPSILON:
+    if not each >= MIN_EPSILON:
         raise BadValue(
             f"epsilon = {epsilon:g} is too little for {len(proposals)} queries", hint="for example: --epsilon 0.5"
         )
@@ -188,7 +190,7 @@ def _tau(proposal: Proposal, verdicts: Sequence[Verdict], part: float) -> float 
 # --- what is proposed --------------------------------------------------------------------------------------
 
 
-def propose(gate: Gate, table: str) -> list[Proposal]:
+def propose(gate: Shared, table: str) -> list[Proposal]:
     """Return queries about every column of a synthetic table that its original's domain makes askable."""
     copy = gate.policy.tables[table]
     assert copy.synthetic_of is not None

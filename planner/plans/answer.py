@@ -15,7 +15,10 @@ from sqlglot import exp
 
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
-from planner.duck.sandbox import Workbench
+from planner.basics.limits import ROW_BITS
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Part
@@ -23,13 +26,9 @@ from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task, 
 from planner.questions import linear
 from planner.questions.body import decode
 from planner.sql.query import Aggregate, Combination
-from planner.sql.workload import Floats, Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
 
-
-MOST_ROWS_BITS = 40
-"""A table is taken to have at most 2^40 rows."""
 
 SURELY = 64.0
 """No noise is ever so many times its deviation."""
@@ -127,7 +126,7 @@ def _whole_type(part: Part, number: int) -> str:
     It is decided before anything is measured, from what a record can add and from the deviation of the noise.
     """
     matches = int(np.bincount(part.placement.cell).max(initial=1))
-    most = max((_reach(task, number) for task in part.tasks), default=0.0) * matches * 2.0**MOST_ROWS_BITS
+    most = max((_reach(task, number) for task in part.tasks), default=0.0) * matches * 2.0**ROW_BITS
     noise = max((_deviation(task, number) for task in part.tasks), default=0.0) * SURELY
     size = most + noise
     return "BIGINT" if size < 2.0**62 else "HUGEINT" if size < 2.0**126 else "DOUBLE"

@@ -6,28 +6,27 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
 from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
+from planner.basics.limits import MAX_COMMON
 from planner.cells.costs import Cost
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
 from planner.history.chart import Evidence, made_evidence
 from planner.history.recall import MAX_ASKED, Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Release
+from planner.plans.marginals import MarginalTask
+from planner.plans.rounding import rounded
 from planner.questions import body, linear
-from planner.questions.labelled import Draws, Labelled, Noise
+from planner.questions.labelled import Draws, Labelled
 from planner.questions.linear import Measurement, Question
+from planner.questions.noise import Noise
 from planner.sources.measure import Meter
-from planner.sql.workload import Floats, Recipe
-
-if TYPE_CHECKING:
-    from planner.plans.marginals import MarginalTask
-
-MAX_COMMON = 256
-"""Largest chart on which EXPLAIN works out what the common mechanism and its residual would cost."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -296,32 +295,8 @@ class QuantileTask:
         return body.encode({**placed, "size": q.size, "p": str(p), "draws": described, "y": y})
 
 
-Task: TypeAlias = "LinearTask | MarginalTask | DistinctTask | QuantileTask"
+Task: TypeAlias = LinearTask | MarginalTask | DistinctTask | QuantileTask
 """One thing to measure, or to read off the history; its cost is None when nothing has to be released."""
-
-
-def rounded(values: Floats, covariances: Floats) -> tuple[Floats, Floats]:
-    """Return values (…, F) to 1e-5 of their standard deviation, and covariances (…, F, F) to nine digits.
-
-    So an answer is the same to the digit whichever way the same history was read.
-
-    >>> rounded(np.array([1234.56789]), np.array([[625.0000000001]]))
-    (array([1234.5679]), array([[625.]]))
-    """
-    deviations = np.sqrt(np.einsum("...ff->...f", covariances))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        digits = 5 - np.floor(np.log10(deviations))
-        near = np.where(deviations > 0, _at_digits(values, digits), values)
-        scale = _at_digits(deviations, digits + 3)
-        alike = np.round(covariances / (deviations[..., :, None] * deviations[..., None, :]), 9)
-    return near, np.where(covariances == 0, 0.0, alike * scale[..., :, None] * scale[..., None, :])
-
-
-def _at_digits(values: Floats, digits: Floats) -> Floats:
-    """Return values rounded to that many decimal places, which may be negative."""
-    up, down = 10.0 ** np.maximum(digits, 0), 10.0 ** np.maximum(-digits, 0)
-    found: Floats = np.rint(values * up / down) * down / up
-    return found
 
 
 def own_answers(question: Question, releases: Sequence[Release]) -> tuple[Floats, Floats]:

@@ -21,17 +21,14 @@ from numpy.typing import NDArray
 from mechanisms.least.fitness import fit
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
-from planner.cells.workspace import Feature, Ints, Workspace
-from planner.policy.file import Table
-from planner.sql.placement import Placement
-from planner.sql.workload import Floats, Workload
+from planner.cells.workload import Placement, Workload
+from planner.cells.workspace import Feature, Floats, Ints, Workspace
+from planner.policy.table import Table
+from planner.questions.noise import MAX_BITS, PRECISION_BITS
 
 Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""
 
-MAX_BITS = 58
-PRECISION_BITS = 22
-"""Each functional's coefficient in the release has at least about this many significant bits."""
 
 MAX_JOINT = 2**14
 """Up to so many functionals, overlapping grouping sets are one problem; beyond, they are cut into a few."""

@@ -11,8 +11,8 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.schema import MappingSchema
 
-from planner.policy.file import Table
-from planner.sql.statement import DIALECT
+from planner.policy.table import Table
+from planner.sql.dialect import DIALECT
 
 BASE = "__p"
 """Name of the protected table in every flattened expression."""
@@ -24,9 +24,6 @@ SYSTEM = "noisegate"
 
 RESERVED = "__"
 """Names that begin so are the gate's own."""
-
-MAX_SETS = 256
-"""Most grouping sets of one SELECT."""
 
 AGGREGATES_HINT = "ask for an aggregate: count, sum, avg, variance, stddev, median or a quantile"
 

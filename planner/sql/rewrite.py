@@ -7,59 +7,17 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
 from planner.basics.errors import NotGrouped, TooLarge, Unsupported
+from planner.basics.limits import MAX_SETS
+from planner.basics.nodes import function_name, span
 from planner.basics.numerals import whole
-from planner.duck.sandbox import function_name, span
+from planner.sql.aggregates import QUANTILE_NAMES, calls, is_call, window_parts
+from planner.sql.flat import Flat
 from planner.sql.intervals import Intervals
-from planner.sql.query import AGGREGATES_HINT, INTERVALS, MAX_SETS, Aggregate, Measured
-
-if TYPE_CHECKING:
-    from planner.sql.compile import Flat
-
-WINDOW_ONLY = (
-    exp.RowNumber, exp.Rank, exp.DenseRank, exp.PercentRank, exp.CumeDist, exp.Ntile, exp.Lag, exp.Lead,
-    exp.FirstValue, exp.LastValue, exp.NthValue,
-)  # fmt: skip
-QUANTILE_NAMES = {"quantile_cont": True, "quantile_disc": False, "quantile": False}
-
-
-def is_aggregate(select: exp.Select) -> bool:
-    parts = [*select.expressions, *(select.args.get(a) for a in ("having", "order", "qualify"))]
-    return bool(
-        select.args.get("group")
-        or select.args.get("distinct")
-        or any(calls(part) for part in parts if part is not None)
-    )
-
-
-def calls(node: exp.Expr) -> bool:
-    """Return whether an aggregate that is not a window function stands in `node`, subqueries left aside."""
-    if isinstance(node, exp.Query | exp.Subquery):
-        return False
-    if isinstance(node, exp.Window):
-        return any(calls(part) for part in _window_parts(node))
-    return _is_call(node) or any(calls(child) for child in node.iter_expressions())
-
-
-def _window_parts(window: exp.Window) -> list[exp.Expr]:
-    """Return what a window function computes from: its arguments, not the function itself."""
-    function = window.this
-    while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
-        function = function.this
-    return [
-        *function.iter_expressions(),
-        *(part for part in window.iter_expressions() if part is not window.this),
-    ]
-
-
-def _is_call(node: exp.Expr) -> bool:
-    if isinstance(node, exp.Anonymous):
-        return function_name(node) in QUANTILE_NAMES
-    return isinstance(node, exp.AggFunc | exp.Filter | exp.WithinGroup) and not isinstance(node, WINDOW_ONLY)
+from planner.sql.query import AGGREGATES_HINT, INTERVALS, Aggregate, Measured
 
 
 class Rewriter:
@@ -170,7 +128,7 @@ class Rewriter:
             return self._interval(self.visit(node.expressions[0]), INTERVALS[function_name(node)], wanted=True)
         if isinstance(node, exp.Window):
             return self._window(node)
-        if _is_call(node):
+        if is_call(node):
             return self._measured(node)
         if isinstance(node, exp.Column) and node.table in self.flat.names:
             raise NotGrouped(
@@ -188,7 +146,7 @@ class Rewriter:
         return node
 
     def _window(self, node: exp.Window) -> exp.Expr:
-        for part in _window_parts(node):
+        for part in window_parts(node):
             new = self.visit(part)
             if new is not part:
                 part.replace(new)

@@ -1,4 +1,4 @@
-"""`noisegate demo`: questions to the bundled table."""
+"""`noisegate demo`: the bundled table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from proxy.cli.command import Arguments, command
 )
 def demo(arguments: Arguments) -> int:
     """Run the demo, which lies in the package that calls this one."""
-    if arguments.on_demo is None:
+    if arguments.show is None:
         raise BadValue("the demo belongs to the package noisegate", hint="run it by: python -m noisegate demo")
-    arguments.on_demo()
+    arguments.show()
     return 0

@@ -31,13 +31,13 @@ COMMANDS = (
 """All commands, in the order of the help."""
 
 
-def main(argv: list[str] | None = None, *, on_demo: Callable[[], None] | None = None) -> int:
-    """Run one command and return its exit code; `on_demo` is what the command demo runs."""
+def main(argv: list[str] | None = None, *, show: Callable[[], None] | None = None) -> int:
+    """Run one command and return its exit code; `show` is what `noisegate demo` runs."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no answer is lost to a terminal's encoding
     arguments = parse(sys.argv[1:] if argv is None else argv)
-    arguments.on_demo = on_demo
+    arguments.show = show
     try:
         code = run(arguments)
         sys.stdout.flush()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from proxy.cli.command import Arguments
 from proxy.cli.console import stderr
 from proxy.show.render import ProgressLine

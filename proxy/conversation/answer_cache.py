@@ -13,8 +13,8 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from planner.basics.cache import Kept
-from planner.duck.sandbox import CLOCKS
+from planner.basics.cache import BoundedCache
+from planner.basics.nodes import CLOCKS
 from planner.plans.settings import Settings
 from proxy.conversation.route import Outcome
 
@@ -38,7 +38,7 @@ class AnswerCache:
         self._ledger = ledger
         self._watch: sqlite3.Connection | None = None
         self._stamp: int | None = None
-        self._answers = Kept[Outcome](MOST_BYTES)
+        self._answers = BoundedCache[Outcome](MOST_BYTES)
 
     def stamp(self) -> int | None:
         """Return a number that changes with every write to the ledger, by any process; None if it can't be read."""
@@ -63,7 +63,7 @@ class AnswerCache:
         if stamp != self.stamp() or not outcome.price.repeatable:
             return
         if stamp != self._stamp:  # something was released, and all that was kept is old
-            self._stamp, self._answers = stamp, Kept[Outcome](MOST_BYTES)
+            self._stamp, self._answers = stamp, BoundedCache[Outcome](MOST_BYTES)
         self._answers.put(key, outcome, 2 * outcome.size)
 
     def close(self) -> None:

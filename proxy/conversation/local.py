@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from planner.gate import Session
 from planner.plans.settings import names as gate_settings
+from planner.session import Session
 from proxy.catalog.types import Column
 from proxy.catalog.variables import TRANSACTION_MODES, Variables, is_gates, shown_name
 from proxy.conversation.portals import PortalStore, Problem

@@ -106,9 +106,9 @@ def _is_small(some: Sequence[tuple[object, ...]]) -> bool:
     return len(some) <= FEW and size_of(some) <= FEW_BYTES
 
 
-def _rows_at_once(all_rows: Sequence[tuple[object, ...]]) -> int:
+def _rows_at_once(some: Sequence[tuple[object, ...]]) -> int:
     """Return how many rows of a result are encoded at once: fewer if they are long."""
-    return max(1, min(CHUNK, CHUNK_BYTES * len(all_rows) // max(1, size_of(all_rows))))
+    return max(1, min(CHUNK, CHUNK_BYTES * len(some) // max(1, size_of(some))))
 
 
 def _data_rows(some: Sequence[Any], *, encoders: Sequence[Encoder]) -> bytes:

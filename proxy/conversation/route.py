@@ -13,9 +13,9 @@ from sys import getsizeof
 from typing import Protocol
 
 from planner.basics.errors import Refusal
-from planner.gate import Session
 from planner.plans.explain import Explanation, percent
 from planner.plans.result import Columns
+from planner.session import Session
 from planner.sql import statement
 from proxy.catalog.types import Column, Description, Table, column_of
 from proxy.conversation.parameters import parameter_types, sample

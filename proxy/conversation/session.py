@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from planner.basics.errors import Refusal
-from planner.gate import Session
+from planner.session import Session
 from proxy.catalog.variables import NOTICES, Variables
 from proxy.conversation.answer_cache import AnswerCache
 from proxy.conversation.local import LocalState

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from planner.calls.call import written
-from planner.gate import Session
 from planner.plans.explain import Explanation
 from planner.plans.result import Result
+from planner.session import Session
 from planner.sql.statement import Parameters
 from proxy import errors
 from proxy.dbapi.calls import Calls

@@ -7,7 +7,8 @@ import shlex
 from dataclasses import dataclass
 
 from planner.basics.errors import Refusal
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from proxy.catalog.variables import Variables, is_gates
 from proxy.wire import replies
 from proxy.wire.messages import PROTOCOL_3, Startup

@@ -207,7 +207,7 @@ class Shared:
     def _budget(self) -> dict[tuple[str, Labels], float]:
         found: dict[tuple[str, Labels], float] = {}
         ledger = self.gate.ledger
-        for population in system.populations(self.gate):
+        for population in system.populations(self.gate.books):
             of = ("population", population)
             found["noisegate_budget_rho", (of,)] = float(self.gate.cap)
             found["noisegate_budget_spent_rho", (of,)] = float(rho_of(ledger.spent(population)))

@@ -13,8 +13,9 @@ import pytest
 
 from planner.basics.errors import Refusal
 from planner.calls.rounds.payment import MECHANISMS
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import recall
+from planner.session import Session
 from tests.audit.books import Record, Table, tables
 from tests.planner.gates import write
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import gate
+from planner import session as sessions
 from planner.cells import costs
 from planner.questions import linear
 from planner.sources import measure
@@ -314,12 +314,12 @@ def a_dropped_charge(patch: pytest.MonkeyPatch) -> None:
     """Every third release is free."""
     count = iter(range(10**9))
 
-    def draft(*arguments: Any) -> gate.Draft:
+    def draft(*arguments: Any) -> sessions.Draft:
         found = real(*arguments)
         return replace(found, cost=costs.constant(0)) if next(count) % 3 == 2 else found
 
-    real = gate.Draft
-    patch.setattr(gate, "Draft", draft)
+    real = sessions.Draft
+    patch.setattr(sessions, "Draft", draft)
 
 
 def a_wrong_cell(patch: pytest.MonkeyPatch) -> None:

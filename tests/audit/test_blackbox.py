@@ -27,7 +27,7 @@ import pytest
 
 import noisegate
 from mechanisms.noise import sampling
-from planner import gate
+from planner import session as sessions
 from planner.cells import costs
 from planner.gate import Gate
 from tests.audit.blackbox import Trials, found_rho, power
@@ -259,9 +259,9 @@ def half_the_noise(patch: pytest.MonkeyPatch) -> None:
 
 def dropped_charges(patch: pytest.MonkeyPatch) -> None:
     """Only the first of four releases of a gate is charged."""
-    real, count = gate.Draft, itertools.count()
+    real, count = sessions.Draft, itertools.count()
     patch.setattr(
-        gate,
+        sessions,
         "Draft",
         lambda *arguments: (
             real(*arguments) if next(count) % 4 == 0 else replace(real(*arguments), cost=costs.constant(0))
@@ -271,15 +271,15 @@ def dropped_charges(patch: pytest.MonkeyPatch) -> None:
 
 def wrong_cells(patch: pytest.MonkeyPatch) -> None:
     """Each release of a gate is booked on ages two years above those of the one before."""
-    real, count = gate.Draft, itertools.count()
+    real, count = sessions.Draft, itertools.count()
 
-    def draft(*arguments: Any) -> gate.Draft:
+    def draft(*arguments: Any) -> sessions.Draft:
         found, shift = real(*arguments), 2 * (next(count) % 4)
         assert [key.split("#")[0] for key in found.cost.scope] == ["age"]
         (partition,) = found.cost.partitions
         return replace(found, cost=replace(found.cost, partitions=(np.roll(partition, shift),)))
 
-    patch.setattr(gate, "Draft", draft)
+    patch.setattr(sessions, "Draft", draft)
 
 
 FOUR = ("count(*)", "sum(age)", "count(*) FILTER (WHERE age > 8)", "sum(CASE WHEN age = 9 THEN 2 ELSE 1 END)")

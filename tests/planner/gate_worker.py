@@ -16,7 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from planner.basics.errors import BudgetExceeded
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from tests.planner.ledger_worker import Log, forked, logged
 
 QUESTIONS = [

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import Payable, Row, Step, Told
+from planner.calls.call import Caller, CallResult, Payable, Row, Step
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
@@ -21,9 +21,6 @@ from planner.ledger.accounts import Release
 from planner.plans.release import Residual, versioned
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
-
-if TYPE_CHECKING:
-    from planner.gate import Session
 
 AGAIN = "the looks so far were charged and stay known: choose again, and pay for the rest only"
 NOTHING = constant(0)
@@ -46,7 +43,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChoiceArguments:
     """The arguments of a choice.
 
     snr, fraction, deviations: an analysis is good enough if this part of its groups have this ratio, so many standard
@@ -95,8 +92,8 @@ class Task:
     stored: by their keys, what is released already of all that is on a way.
     """
 
-    session: Session
-    wish: Wish
+    caller: Caller
+    wish: ChoiceArguments
     sqls: tuple[str, ...]
     digest: str
     begun: str
@@ -157,14 +154,14 @@ class Choosing:
         self.known, self.done = self.task.ground.known, dict(self.task.stored)
         self.seen = [_Seen() for _ in self.task.sqls]  # as the analyses: from the coarsest to the finest
 
-    def run(self) -> Told:
+    def run(self) -> CallResult:
         try:
             body = self._run()
         except Refusal as refused:
             if self.paid:
                 refused.hint = AGAIN
             raise
-        return Told(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
+        return CallResult(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
 
     def _run(self) -> bytes:
         wish = self.task.wish
@@ -278,7 +275,7 @@ class Choosing:
         return self.done[record.key].body
 
     def _release(self, tasks: Sequence[Payable]) -> None:
-        found, _ = self.task.session.release(tasks, self.sql, self.step)
+        found, _ = self.task.caller.release(tasks, self.sql, self.step)
         self.done |= {release.key: release for release in found}
         self.paid += [release.cost for release in found if not release.replayed]
 

@@ -16,36 +16,41 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, TooLarge, Unsupported
-from planner.calls.call import Arguments, Constant, Function, Parameter, Planned, Row, Told, number
+from planner.basics.limits import MAX_ANALYSES, MAX_DEVIATIONS, MAX_SETTING, MIN_SETTING
+from planner.calls.call import (
+    Arguments,
+    Caller,
+    CallResult,
+    Constant,
+    Function,
+    Parameter,
+    PlannedCall,
+    Ready,
+    Row,
+    number,
+)
 from planner.calls.choose import looks as stages
-from planner.calls.choose.choice import COLUMNS, LOOK, Choosing, Task, Wish, rows
+from planner.calls.choose.choice import COLUMNS, LOOK, ChoiceArguments, Choosing, Task, rows
 from planner.calls.choose.looks import Course, Ground, Strategy
 from planner.cells.costs import rho_of
+from planner.cells.workload import Recipe
 from planner.ledger.accounts import Charge, Release
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
-from planner.plans.settings import LEAST, MOST
-from planner.policy.file import Table
+from planner.policy.file import budget_cap
+from planner.policy.table import Table
 from planner.questions import body, linear
 from planner.questions.linear import Question
 from planner.sql import statement
-from planner.sql.workload import Recipe
-
-if TYPE_CHECKING:
-    from planner.gate import Ready, Session
 
 Asked = tuple[Question, tuple[Recipe, ...]]
 """What an analysis asks, and how its answers are made of that."""
 
 SNR, FRACTION, DEVIATIONS = 20.0, 0.5, 0.0
 RULES = ("nested", "general")
-MAX_ANALYSES = 16
-MAX_DEVIATIONS = 100.0
-
 EXAMPLE = "for example: ARRAY[$$SELECT count(*) FROM t$$, $$SELECT age / 10, count(*) FROM t GROUP BY 1$$]"
 
 
@@ -108,13 +113,13 @@ NOT_EACH = ("analysis", "rule")
 # --- what is asked -----------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments) -> Wish:
-    rho = number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
-    snr = number(arguments, "snr", low=LEAST, high=MOST, example="20")
-    fraction = number(arguments, "fraction", low=LEAST, high=1.0, example="0.5")
+def _wish(arguments: Arguments) -> ChoiceArguments:
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
+    snr = number(arguments, "snr", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    fraction = number(arguments, "fraction", low=MIN_SETTING, high=1.0, example="0.5")
     deviations = number(arguments, "deviations", low=0.0, high=MAX_DEVIATIONS, example="3")
     stop = arguments["stop"].value
-    return Wish(
+    return ChoiceArguments(
         SNR if snr is None else snr,
         FRACTION if fraction is None else fraction,
         DEVIATIONS if deviations is None else deviations,
@@ -148,7 +153,7 @@ def _weights(arguments: Arguments) -> tuple[float, ...] | None:
     if weights.value is None:
         return None
     found = tuple(item.value for item in weights.value)
-    if len(found) != len(arguments["sqls"].value) or not all(LEAST <= weight <= MOST for weight in found):
+    if len(found) != len(arguments["sqls"].value) or not all(MIN_SETTING <= weight <= MAX_SETTING for weight in found):
         raise BadValue(
             f"weights must be positive numbers, one for each of the {len(arguments['sqls'].value)} analyses",
             hint="for example: weights => ARRAY[1, 2]",
@@ -173,13 +178,13 @@ def _taken(arguments: Arguments) -> int | None:
     return int(take.value) - 1
 
 
-def _questions(session: Session, sqls: Constant) -> list[Asked]:
+def _questions(caller: Caller, sqls: Constant) -> list[Asked]:
     """Return what each analysis asks; all are about one table."""
     if not 2 <= len(sqls.value) <= MAX_ANALYSES:
         raise BadValue(
             f"a choice is among 2 to {MAX_ANALYSES} analyses, got {len(sqls.value)}", hint=EXAMPLE, span=sqls.span
         )
-    found = [_question(session, text) for text in sqls.value]
+    found = [_question(caller, text) for text in sqls.value]
     for (question, _), text in zip(found, sqls.value, strict=True):
         if question.workspace.table is not found[0][0].workspace.table:
             raise Unsupported(
@@ -188,12 +193,12 @@ def _questions(session: Session, sqls: Constant) -> list[Asked]:
     return found
 
 
-def _question(session: Session, text: Constant) -> Asked:
+def _question(caller: Caller, text: Constant) -> Asked:
     try:
         query = statement.read(text.value)
         if not isinstance(query, statement.Query):
             raise Forbidden("an analysis must be a SELECT", hint=EXAMPLE)
-        with session.gate.prepared(query) as ready:
+        with caller.prepared(query) as ready:
             return _linear(ready)
     except Refusal as refused:
         refused.span = text.place(refused.span)
@@ -222,19 +227,19 @@ def _linear(ready: Ready) -> Asked:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def plan(session: Session, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a choice would release on each way, and what that costs; read nothing protected."""
-    asked, sqls = _asked(session, arguments), tuple(text.value for text in arguments["sqls"].value)
-    stored = None if asked.wish.look else _stored(session, asked, asked.digest)
+    asked, sqls = _asked(caller, arguments), tuple(text.value for text in arguments["sqls"].value)
+    stored = None if asked.wish.look else _stored(caller, asked, asked.digest)
     if stored is not None:
         return _replay(stored, sqls, asked.table)
-    if session.settings.as_of is not None:
+    if caller.settings.as_of is not None:
         raise BadValue(
-            f"release {session.settings.as_of} and those before it do not tell this choice",
+            f"release {caller.settings.as_of} and those before it do not tell this choice",
             hint="RESET noisegate.as_of to choose anew",
         )
-    task = _task(session, asked, sqls, arguments["rule"])
-    return Planned(
+    task = _task(caller, asked, sqls, arguments["rule"])
+    return PlannedCall(
         [_charges(asked.table, way) for way in task.ways],
         (asked.table.population,),
         _path(task),
@@ -248,7 +253,7 @@ def plan(session: Session, arguments: Arguments) -> Planned:
 class _Asked:
     """What is to be chosen among: each analysis as it is measured alone, on which version of the data, how."""
 
-    wish: Wish
+    wish: ChoiceArguments
     table: Table
     version: int
     strategies: tuple[Strategy, ...]
@@ -269,46 +274,44 @@ class _Asked:
         return hashlib.sha256(json.dumps([*what, asked]).encode()).hexdigest()
 
 
-def _asked(session: Session, arguments: Arguments) -> _Asked:
-    wish, questions = _wish(arguments), _questions(session, arguments["sqls"])
-    gate, table = session.gate, questions[0][0].workspace.table
-    settings = session.settings if wish.rho is None else replace(session.settings, rho=wish.rho)
-    planner = Planner(gate.ledger, gate.meters, gate.histories, settings)
+def _asked(caller: Caller, arguments: Arguments) -> _Asked:
+    wish, questions = _wish(arguments), _questions(caller, arguments["sqls"])
+    table = questions[0][0].workspace.table
+    settings = caller.settings if wish.rho is None else replace(caller.settings, rho=wish.rho)
+    planner = caller.planner(settings)
     strategies = tuple(_strategy(planner, *question) for question in questions)
     return _Asked(wish, table, planner.version(table.name), strategies)
 
 
-def _task(session: Session, asked: _Asked, sqls: tuple[str, ...], rule: Constant) -> Task:
+def _task(caller: Caller, asked: _Asked, sqls: tuple[str, ...], rule: Constant) -> Task:
     """Return the choice that is still to be made, on what is known now, or as it was begun, whichever costs less."""
-    history, version = session.gate.histories[asked.table.name], asked.version
+    history, version = caller.planner(caller.settings).histories[asked.table.name], asked.version
     grounds = [stages.ground(asked.strategies, history, version)]
     by = _rule(asked.wish, grounds[0], rule)
-    before = _stored(session, asked, asked.begun(by))
+    before = _stored(caller, asked, asked.begun(by))
     if before is not None:
         then = stages.ground(asked.strategies, history, version, as_of=body.decode(before.body)["as_of"])
         if grounds[0].is_whole or not then.is_whole:  # else what was known then might not be brought to a question now
             grounds.insert(0, then)
     courses = [(ground, stages.course(ground, nested=by == "nested")) for ground in grounds]
     tasks = [
-        Task(session, asked.wish, sqls, asked.digest, asked.begun(by), by, *each, _released(session, asked, each[1]))
+        Task(caller, asked.wish, sqls, asked.digest, asked.begun(by), by, *each, _released(caller, asked, each[1]))
         for each in courses
     ]
     return min(tasks, key=lambda task: task.price)
 
 
-def _released(session: Session, asked: _Asked, course: Course) -> dict[str, Release]:
+def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Release]:
     """Return by its key what is released already of all that is on a way."""
     parts = {part.key: part for part in (*course.looks, *course.rests) if part is not None}
-    found = (
-        release for part in parts.values() for release in session.gate.ledger.find(part.digest, table=asked.table.name)
-    )
+    found = (release for part in parts.values() for release in caller.find(part.digest, table=asked.table.name))
     return {release.key: release for release in found if release.key in parts}
 
 
-def _replay(stored: Release, sqls: Sequence[str], table: Table) -> Planned:
+def _replay(stored: Release, sqls: Sequence[str], table: Table) -> PlannedCall:
     lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
-    told = Told(rows(stored.body, sqls), Fraction(0))
-    return Planned((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
+    told = CallResult(rows(stored.body, sqls), Fraction(0))
+    return PlannedCall((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
 
 
 def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...]) -> Strategy:
@@ -322,7 +325,7 @@ def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...])
     )
 
 
-def _rule(wish: Wish, ground: Ground, argument: Constant) -> str:
+def _rule(wish: ChoiceArguments, ground: Ground, argument: Constant) -> str:
     if wish.rule == "nested" and not ground.is_nested:
         raise Unsupported(
             "the analyses are not nested: each must follow from the next finer one",
@@ -332,9 +335,9 @@ def _rule(wish: Wish, ground: Ground, argument: Constant) -> str:
     return wish.rule or ("nested" if ground.is_nested else "general")
 
 
-def _stored(session: Session, asked: _Asked, digest: str) -> Release | None:
-    latest = session.settings.as_of
-    found = [r for r in session.gate.ledger.find(digest, table=asked.table.name) if r.version == asked.version]
+def _stored(caller: Caller, asked: _Asked, digest: str) -> Release | None:
+    latest = caller.settings.as_of
+    found = [r for r in caller.find(digest, table=asked.table.name) if r.version == asked.version]
     return next((r for r in found if latest is None or r.id <= latest), None)
 
 
@@ -401,7 +404,7 @@ def _amount(task: Task, look: Residual | None) -> str:
 def _price(task: Task, way: Sequence[Residual], more: str = "") -> str:
     """Return what a way charges the dearest cell, as a part of the budget and as rho."""
     rho = rho_of(stages.highest(way))
-    return f"{explain.price(rho, task.session.gate.cap)}{more}" if rho else "free"
+    return f"{explain.price(rho, budget_cap(task.caller.policy))}{more}" if rho else "free"
 
 
 FUNCTION = Function(

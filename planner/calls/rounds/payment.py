@@ -15,74 +15,29 @@ poured out by weight. Stacking what there was and the newcomer's own plan always
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Asked, Payable, Together
+from planner.calls.rounds.model import Deal, Payable, RoundPlan, RoundQuery, Shares, costs_by_table
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
-from planner.calls.rounds.solve import Within
-from planner.cells.bills import capped, covers, divided, mean, poured
+from planner.calls.rounds.solve import CellLimits
+from planner.cells.bills import capped, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
-from planner.ledger.accounts import Charge, joint_account, total
+from planner.ledger.accounts import Charge, total
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
 
-Shares = Mapping[str, Mapping[str, Sequence[Cost]]]
-"""By analyst and table: what is charged to the account, as costs whose sum counts."""
 
-
-@dataclass(frozen=True, eq=False)
-class Deal:
-    """What is released, by which mechanism, and what each analyst is charged for it.
-
-    shares: by analyst and table; none if there is one analyst, who is charged for the releases themselves.
-    gains: what going alone would cost over what is paid; or, if a rho is given, the error alone over the error now.
-    rho: what was to be spent, if that was given; scale: by how much errors are then larger than asked for, at most.
-    """
-
-    mechanism: str
-    together: Together
-    paid: Mapping[str, Fraction]
-    gains: Mapping[str, float]
-    shares: Shares = field(default_factory=dict)
-    scale: float | None = None
-    rho: Fraction | None = None
-
-    def __post_init__(self) -> None:
-        for table, released in _by_table(self.together.tasks).items():
-            if self.shares and not covers([c for own in self.shares.values() for c in own.get(table, ())], released):
-                raise AssertionError(f"the shares of a round must cover what it releases about {table}")
-
-    @property
-    def account(self) -> str:
-        """Return who pays for the releases; nobody is named if it is who asks."""
-        return joint_account(self.shares) if self.shares else ""
-
-    @cached_property
-    def charges(self) -> list[Charge]:
-        """Return what is charged to whom."""
-        populations, versions = self.together.populations, {task.table: task.version for task in self.together.tasks}
-        released = [replace(charge, analyst=self.account) for charge in self.together.charges]
-        return released + [
-            Charge(populations[table], table, versions[table], cost, name, is_share=True)
-            for name, table, cost in self.shared
-        ]
-
-    @property
-    def shared(self) -> Iterator[tuple[str, str, Cost]]:
-        """Yield each analyst's costs with their tables."""
-        for name, tables in self.shares.items():
-            yield from ((name, table, cost) for table, costs in tables.items() for cost in costs if cost.highest)
-
-
-def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]) -> dict[str, Fraction]:
+def water_levels(
+    total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]
+) -> dict[str, Fraction]:
     """Return each one's part of a total: as much as their weight says, but never more than their limit.
 
     The level rises alike for all until the total is poured out. If it is more than all limits, everybody has theirs.
 
-    >>> filled(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
+    >>> water_levels(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
     {'ann': Fraction(1, 1), 'bob': Fraction(5, 1)}
     """
     parts = dict.fromkeys(limits, Fraction(0))
@@ -99,7 +54,7 @@ def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str
 
 def deal(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str | None,
     rho: Fraction | None,
     weights: Mapping[str, Fraction],
@@ -117,17 +72,8 @@ def deal(
     return _accuracy_first(shop, queries, mechanism, weights, releaser)
 
 
-def _own(queries: Sequence[Asked], analyst: str) -> list[Asked]:
+def _own(queries: Sequence[RoundQuery], analyst: str) -> list[RoundQuery]:
     return [query for query in queries if query.entry.analyst == analyst]
-
-
-def _by_table(tasks: Iterable[Payable]) -> dict[str, list[Cost]]:
-    """Return the costs of tasks, by table."""
-    found: dict[str, list[Cost]] = {}
-    for task in tasks:
-        if task.cost is not None:
-            found.setdefault(task.table, []).append(task.cost)
-    return found
 
 
 def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
@@ -136,7 +82,7 @@ def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
 
 
 def _accuracy_first(
-    shop: Workshop, queries: Sequence[Asked], mechanism: str, weights: Mapping[str, Fraction], releaser: str
+    shop: Workshop, queries: Sequence[RoundQuery], mechanism: str, weights: Mapping[str, Fraction], releaser: str
 ) -> Deal:
     """Return the deal in which every target is met.
 
@@ -147,13 +93,13 @@ def _accuracy_first(
     independent: everybody's own plan, which they pay for themselves.
     """
     plans = {name: shop.together(_own(queries, name)) for name in weights}
-    alone = {name: _by_table(plan.tasks) for name, plan in plans.items()}
+    alone = {name: costs_by_table(plan.tasks) for name, plan in plans.items()}
     if mechanism == "waterfilling":
         plan, shares = _joined(shop, queries, plans, weights)
     elif mechanism == "independent":
         own = separately(plans)
         plan = shop.having(queries, [task for tasks in own.values() for task in tasks])
-        shares = {name: _by_table(tasks) for name, tasks in own.items()}
+        shares = {name: costs_by_table(tasks) for name, tasks in own.items()}
     else:
         plan = shop.together(queries, solve=identity if mechanism == "identity" else None)
         prices = {name: found.rho for name, found in plans.items()}
@@ -178,11 +124,11 @@ def _parts(payments: Mapping[str, Fraction]) -> dict[str, int]:
 
 
 def _shared_out(
-    plan: Together, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
+    plan: RoundPlan, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
 ) -> dict[str, dict[str, list[Cost]]]:
     """Return what a way to share says for each table; where there are too many cells for it the releaser is charged."""
     shares: dict[str, dict[str, list[Cost]]] = {}
-    for table, costs in _by_table(plan.tasks).items():
+    for table, costs in costs_by_table(plan.tasks).items():
         found = share(costs, table)
         for name, own in {releaser: costs}.items() if found is None else ((n, [c]) for n, c in found.items()):
             shares.setdefault(name, {})[table] = own
@@ -206,7 +152,7 @@ class _Stage:
     bound: float | None
 
     @classmethod
-    def of(cls, queries: Sequence[Asked], plan: Together, analyst: str) -> _Stage:
+    def of(cls, queries: Sequence[RoundQuery], plan: RoundPlan, analyst: str) -> _Stage:
         """Return what one analyst's own plan releases."""
         tasks = _lots(plan)
         shares = {lot: {analyst: _costs(found)} for lot, found in tasks.items()}
@@ -219,7 +165,7 @@ class _Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class _Joining:
+class _Newcomer:
     """Somebody joins: what there was, what they would release alone, and the weights of all."""
 
     before: _Stage
@@ -248,7 +194,7 @@ class _Joining:
         shares = {lot: self.shares(lot, found) or self.limits(lot) for lot, found in tasks.items()}
         return _Stage(tasks, shares, self.alone, {**self.before.savings, **self.own.savings}, None)
 
-    def improved(self, stage: _Stage, plan: Together, queries: Sequence[Asked]) -> tuple[_Stage, list[Lot]]:
+    def improved(self, stage: _Stage, plan: RoundPlan, queries: Sequence[RoundQuery]) -> tuple[_Stage, list[Lot]]:
         """Return the stage with what a plan makes cheaper of that which is planned together, and where nobody saves."""
         rest, planned = list[Lot](), _lots(plan)
         for lot in [lot for lot in stage.tasks if not lot[1]]:
@@ -262,12 +208,12 @@ class _Joining:
                 rest.append(lot)
         return stage, rest
 
-    def within(self, lot: Lot) -> Within:
+    def within(self, lot: Lot) -> CellLimits:
         costs = [cost for each in self.limits(lot).values() for cost in each]
-        return Within(costs, list(self.stacked.tasks[lot].values()))
+        return CellLimits(costs, list(self.stacked.tasks[lot].values()))
 
 
-def _lots(plan: Together) -> dict[Lot, dict[str, Payable]]:
+def _lots(plan: RoundPlan) -> dict[Lot, dict[str, Payable]]:
     found: dict[Lot, dict[str, Payable]] = {}
     for task in plan.tasks:
         lot = task.table, "" if is_shareable(task) else task.key
@@ -279,19 +225,19 @@ def _costs(tasks: Mapping[str, Payable]) -> list[Cost]:
     return [task.cost for task in tasks.values() if task.cost is not None]
 
 
-def _savings(queries: Sequence[Asked], plan: Together) -> dict[int, Fraction]:
+def _savings(queries: Sequence[RoundQuery], plan: RoundPlan) -> dict[int, Fraction]:
     return {query.entry.number: Fraction(part) * plan.rho for query, part in zip(queries, plan.savings, strict=True)}
 
 
 def _joined(
-    shop: Workshop, queries: Sequence[Asked], plans: Mapping[str, Together], weights: Mapping[str, Fraction]
-) -> tuple[Together, Shares]:
+    shop: Workshop, queries: Sequence[RoundQuery], plans: Mapping[str, RoundPlan], weights: Mapping[str, Fraction]
+) -> tuple[RoundPlan, Shares]:
     """Return the plan for all and everybody's share, after one analyst after the other has joined."""
     stage: _Stage | None = None
     for number, name in enumerate(weights, start=1):
         own = _Stage.of(_own(queries, name), plans[name], name)
         present = [query for query in queries if query.entry.analyst in list(weights)[:number]]
-        stage = own if stage is None else _joined_by(shop, present, _Joining(stage, own, weights))
+        stage = own if stage is None else _joined_by(shop, present, _Newcomer(stage, own, weights))
     assert stage is not None
     plan = shop.having(queries, [task for tasks in stage.tasks.values() for task in tasks.values()])
     savings = tuple(float(stage.savings[q.entry.number] / plan.rho) if plan.rho else 0.0 for q in queries)
@@ -302,7 +248,7 @@ def _joined(
     return replace(plan, bound=stage.bound, savings=savings), shares
 
 
-def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _Stage:
+def _joined_by(shop: Workshop, queries: Sequence[RoundQuery], joining: _Newcomer) -> _Stage:
     """Return what there is once another has joined: the first plan for all by which somebody saves.
 
     First the plan with the least dearest cell, then the one that charges every cell the least part of what all limits
@@ -321,7 +267,7 @@ def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _
 
 def _privacy_first(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str,
     rho: Fraction,
     weights: Mapping[str, Fraction],
@@ -339,16 +285,16 @@ def _privacy_first(
     releases the round, who is charged what that leaves.
     """
     own = {name: shop.together(_own(queries, name)) for name in weights}
-    alone = {name: _by_table(plan.tasks) for name, plan in own.items()}
+    alone = {name: costs_by_table(plan.tasks) for name, plan in own.items()}
     prices = {name: plan.rho for name, plan in own.items()}
-    parts = filled(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
+    parts = water_levels(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
     parts[releaser] += rho - sum(parts.values(), Fraction(0))
     plans = {name: shop.spending(_own(queries, name), part) for name, part in parts.items() if part}
     stacks = separately({name: plan for name, (plan, _) in plans.items()})
     if mechanism in ("waterfilling", "independent"):
         tasks = [task for own_tasks in stacks.values() for task in own_tasks]
         plan, scale = shop.having(queries, tasks), max(scale for _, scale in plans.values())
-        costs = {name: _by_table(found) for name, found in stacks.items()}
+        costs = {name: costs_by_table(found) for name, found in stacks.items()}
         shares = _shared_out(
             plan, lambda all_, table: capped(all_, _of(costs, table), _of(alone, table), rest=releaser), releaser
         )
@@ -367,7 +313,9 @@ def _privacy_first(
     return Deal(mechanism, plan, paid, _gains(queries, plan, plans), shares if len(weights) > 1 else {}, scale, rho)
 
 
-def _gains(queries: Sequence[Asked], plan: Together, plans: Mapping[str, tuple[Together, float]]) -> dict[str, float]:
+def _gains(
+    queries: Sequence[RoundQuery], plan: RoundPlan, plans: Mapping[str, tuple[RoundPlan, float]]
+) -> dict[str, float]:
     """Return for each analyst the mean over queries of the error alone over the error now."""
     now = {query.entry.number: error for query, error in zip(queries, plan.errors, strict=True)}
     gains = {}

@@ -5,20 +5,36 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import Any, Protocol
 
 from planner.basics.errors import BadValue, Forbidden
 from planner.ledger.accounts import Release
 from planner.ledger.ledger import Ledger
 from planner.ledger.stores import Connection
 from planner.plans.settings import Settings
+from planner.questions import body as bodies
 
 COLUMNS = "id, round, analyst, sql, wish, created"
 
 
+class RoundStore(Protocol):
+    """What keeps the queries: the ledger, or who may use it."""
+
+    def beside(self, *, write: bool) -> AbstractContextManager[Connection]: ...
+
+
+class Known(Protocol):
+    """What was released, and on which data."""
+
+    def find(self, question: str, *, table: str) -> list[Release]: ...
+    def version(self, table: str) -> int: ...
+
+
 @dataclass(frozen=True)
-class Wish:
+class Accuracy:
     """How accurate an answer should be: the settings that a session would ask it with."""
 
     error: float
@@ -27,14 +43,14 @@ class Wish:
     sum_error: float | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Wish:
+    def of(cls, settings: Settings) -> Accuracy:
         return cls(settings.error, settings.confidence, settings.relative, settings.sum_error)
 
     @property
     def settings(self) -> Settings:
         return Settings(self.error, self.confidence, self.relative, self.sum_error)
 
-    def scaled(self, factor: float) -> Wish:
+    def scaled(self, factor: float) -> Accuracy:
         """Return the wish for errors that are so many times as large."""
         own = None if self.sum_error is None else self.sum_error * factor
         return replace(self, error=self.error * factor, sum_error=own)
@@ -47,14 +63,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Enlisted:
+class Entry:
     """One query of a round; numbers count from 1 over all rounds, and are never used again."""
 
     number: int
     round: str
     analyst: str
     sql: str
-    wish: Wish
+    wish: Accuracy
     created: str
 
 
@@ -63,10 +79,10 @@ def question_of(round_: str) -> str:
     return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
 
 
-def enlist(ledger: Ledger, round_: str, analyst: str, sql: str, wish: Wish) -> Enlisted:
+def enlist(book: RoundStore, round_: str, analyst: str, sql: str, wish: Accuracy) -> Entry:
     """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with ledger.beside(write=True) as connection:
+    with book.beside(write=True) as connection:
         same = [e for e in _entries(connection, round_) if (e.analyst, e.sql) == (analyst, sql)]
         if same and same[0].wish == wish:
             return same[0]
@@ -76,13 +92,13 @@ def enlist(ledger: Ledger, round_: str, analyst: str, sql: str, wish: Wish) -> E
         (number,) = connection.execute(
             "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
         ).fetchone()
-        return Enlisted(number, round_, analyst, sql, wish, now)
+        return Entry(number, round_, analyst, sql, wish, now)
 
 
-def withdraw(ledger: Ledger, round_: str, analyst: str, number: int | None) -> list[Enlisted]:
+def withdraw(book: RoundStore, round_: str, analyst: str, number: int | None) -> list[Entry]:
     """Return the analyst's own queries that no longer belong to the round: one, or all for None."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    with ledger.beside(write=True) as connection:
+    with book.beside(write=True) as connection:
         found = _entries(connection, round_)
         own = [e for e in found if e.analyst == analyst and number in (None, e.number)]
         if not own:
@@ -96,20 +112,36 @@ def withdraw(ledger: Ledger, round_: str, analyst: str, number: int | None) -> l
         return own
 
 
-def entries(ledger: Ledger, round_: str | None = None) -> list[Enlisted]:
+def entries(book: RoundStore, round_: str | None = None) -> list[Entry]:
     """Return the queries of a round, or of all rounds, in the order in which they were enlisted."""
-    with ledger.beside(write=False) as connection:
+    with book.beside(write=False) as connection:
         return _entries(connection, round_)
 
 
-def records(ledger: Ledger, round_: str, tables: Sequence[str]) -> list[Release]:
-    """Return the records of a round's releases, newest first."""
+def released(known: Known, round_: str, tables: Sequence[str]) -> Release | None:
+    """Return the record of a round's release on today's data, the newest; None if it is open."""
     question = question_of(round_)
-    found = [r for table in tables for r in ledger.find(question, table=table)]
-    return sorted(found, key=lambda release: -release.id)
+    found = [record for table in tables for record in known.find(question, table=table)]
+    for record in sorted(found, key=lambda release: -release.id):
+        versions = bodies.decode(record.body)["versions"]
+        if all(name in tables and known.version(name) == at for name, at in versions.items()):
+            return record
+    return None
 
 
-def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
+def table_rows(ledger: Ledger, tables: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return one row for each query of each round, for the system table noisegate.rounds."""
+    every = entries(ledger)
+    records = {name: released(ledger, name, tables) for name in dict.fromkeys(entry.round for entry in every)}
+    found = []
+    for e in every:
+        record, wish = records[e.round], e.wish
+        state = ("open", None) if record is None else ("released", record.id)
+        found.append((e.round, e.number, e.analyst, e.sql, wish.text, wish.confidence, *state, e.created))
+    return found
+
+
+def unchanged(planned: Sequence[Entry], connection: Connection) -> None:
     """Raise if the round is not what was planned any more; inside the transaction that releases it."""
     if _entries(connection, planned[0].round) != list(planned):
         raise BadValue(
@@ -118,14 +150,16 @@ def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
         )
 
 
-def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
+def _entries(connection: Connection, round_: str | None) -> list[Entry]:
     where = "" if round_ is None else "AND round = ?"
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
         () if round_ is None else (round_,),
     )
-    return [Enlisted(n, name, who, sql, Wish(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows]
+    return [
+        Entry(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
+    ]
 
 
-def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:
+def _withdraw(connection: Connection, entry: Entry, now: str) -> None:
     connection.execute("UPDATE enlisted SET withdrawn = ? WHERE id = ?", (now, entry.number))

@@ -17,31 +17,37 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from numbers import Real
-from typing import TYPE_CHECKING, Any
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
+from planner.basics.limits import MAX_ROUND_NAME, MAX_SETTING, MIN_SETTING
 from planner.basics.stopping import holding
-from planner.calls.call import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.calls.call import (
+    Arguments,
+    Caller,
+    CallResult,
+    Constant,
+    Function,
+    Parameter,
+    PlannedCall,
+    Preparing,
+    Row,
+    Step,
+    number,
+)
 from planner.calls.rounds import payment, roster
-from planner.calls.rounds.model import Asked
-from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
+from planner.calls.rounds.model import RoundQuery
+from planner.calls.rounds.offer import RELEASED, Offer, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.roster import Accuracy, Entry
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import SHARE, Release, total
 from planner.plans import explain
-from planner.plans.plan import Planner
 from planner.plans.release import versioned
-from planner.plans.settings import LEAST, MOST, Settings
+from planner.policy.file import Policy
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
 from planner.sql import statement
-
-if TYPE_CHECKING:
-    from planner.gate import Gate, Session
-
-LONGEST_NAME = 200
 
 NOTHING = constant(0)
 
@@ -94,28 +100,28 @@ class Publication:
 
 def _name(argument: Constant) -> str:
     name = str(argument.value)
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+    if not name.strip() or len(name) > MAX_ROUND_NAME or not name.isprintable():
         raise BadValue(
-            f"the name of a round has 1 to {LONGEST_NAME} printable characters",
+            f"the name of a round has 1 to {MAX_ROUND_NAME} printable characters",
             hint="for example: 'q3'",
             span=argument.span,
         )
     return name
 
 
-def _wish(session: Session, arguments: Arguments) -> Wish:
+def _wish(caller: Caller, arguments: Arguments) -> Accuracy:
     """Return the accuracy that a query is enlisted with: the session's, but for what the call says."""
-    error = number(arguments, "error", low=LEAST, high=MOST, example="20")
-    sums = number(arguments, "sum_error", low=LEAST, high=MOST, example="10000")
+    error = number(arguments, "error", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    sums = number(arguments, "sum_error", low=MIN_SETTING, high=MAX_SETTING, example="10000")
     confidence = number(arguments, "confidence", low=0.5, high=1 - 1e-9, example="0.95")
-    importance = number(arguments, "importance", low=LEAST, high=MOST, example="4")
+    importance = number(arguments, "importance", low=MIN_SETTING, high=MAX_SETTING, example="4")
     if error is not None and importance is not None:
         raise BadValue(
             "a query has an error or an importance, not both",
             hint="importance => 4 asks for half of the session's error",
             span=arguments["importance"].span,
         )
-    wish = Wish.of(session.settings)
+    wish = Accuracy.of(caller.settings)
     if error is not None:
         wish = replace(wish, error=error, relative=False)
     wish = replace(
@@ -126,16 +132,12 @@ def _wish(session: Session, arguments: Arguments) -> Wish:
     return wish if importance is None else wish.scaled(importance**-0.5)
 
 
-def workshop(gate: Gate) -> Workshop:
+def workshop(caller: Caller) -> Workshop:
     """Return where the queries of a round are planned."""
-
-    def planner(settings: Settings) -> Planner:
-        return Planner(gate.ledger, gate.meters, gate.histories, settings)
-
-    return Workshop(planner, gate.policy.tables)
+    return Workshop(caller.planner, caller.policy.tables)
 
 
-def asked(gate: Gate, entry: Enlisted) -> Asked:
+def asked(gate: Preparing, entry: Entry) -> RoundQuery:
     """Return a query compiled and placed; refuse what can't belong to a round."""
     query = statement.read(entry.sql)
     if not isinstance(query, statement.Query):
@@ -146,38 +148,38 @@ def asked(gate: Gate, entry: Enlisted) -> Asked:
                 "a query of a round must ask for aggregates of a protected table",
                 hint="what reads no protected table is free at any time",
             )
-        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
+        return RoundQuery(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
 
 
-def _enlist(session: Session, arguments: Arguments) -> Planned:
+def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what enlisting a query would do; it is checked as EXPLAIN would."""
-    gate, round_, text = session.gate, _name(arguments["round"]), arguments["sql"]
-    wish = _wish(session, arguments)
-    draft = Enlisted(0, round_, session.analyst, text.value, wish, "")
+    round_, text = _name(arguments["round"]), arguments["sql"]
+    wish = _wish(caller, arguments)
+    draft = Entry(0, round_, caller.analyst, text.value, wish, "")
     try:
-        found = asked(gate, draft)
-        charges = workshop(gate).alone_charges(found)
+        found = asked(caller, draft)
+        charges = workshop(caller).alone_charges(found)
     except Refusal as refused:
         refused.span = text.place(refused.span)
         raise
-    _check_open(gate, round_, arguments["round"])
+    _check_open(caller, round_, arguments["round"])
     alone = float(total(charges))
     lines = (
         f"Query for round {round_}: {explain.number(found.answers, 'answer')}, ± {wish.text}",
         explain.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
     )
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
-        kept = roster.enlist(gate.ledger, round_, session.analyst, text.value, wish)
-        row = (round_, kept.number, session.analyst, found.answers, None if wish.relative else wish.error, alone)
-        return Told([row], Fraction(0))
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
+        kept = roster.enlist(caller, round_, caller.analyst, text.value, wish)
+        row = (round_, kept.number, caller.analyst, found.answers, None if wish.relative else wish.error, alone)
+        return CallResult([row], Fraction(0))
 
     populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
-    return Planned((), populations, "exact", lines, (), run, keeps=True)
+    return PlannedCall((), populations, "exact", lines, (), run, keeps=True)
 
 
-def _check_open(gate: Gate, round_: str, argument: Constant) -> None:
-    if (stored := released(gate, round_)) is not None:
+def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
+    if (stored := released(caller, round_)) is not None:
         raise BadValue(
             f"round {round_} was released already: release {stored.id}",
             hint="enlist the query in another round",
@@ -185,29 +187,30 @@ def _check_open(gate: Gate, round_: str, argument: Constant) -> None:
         )
 
 
-def released(gate: Gate, round_: str) -> Release | None:
+def released(caller: Caller, round_: str) -> Release | None:
     """Return the record of a round's release on today's data; None if it is open."""
-    for record in roster.records(gate.ledger, round_, list(gate.meters)):
-        versions = bodies.decode(record.body)["versions"]
-        if all(name in gate.meters and gate.ledger.version(name) == at for name, at in versions.items()):
-            return record
-    return None
+    return roster.released(caller, round_, protected(caller.policy))
 
 
-def _withdraw(session: Session, arguments: Arguments) -> Planned:
-    gate, round_ = session.gate, _name(arguments["round"])
+def protected(policy: Policy) -> list[str]:
+    """Return the names of the protected tables."""
+    return [table.name for table in policy.tables.values() if table.kind == "protected"]
+
+
+def _withdraw(caller: Caller, arguments: Arguments) -> PlannedCall:
+    round_ = _name(arguments["round"])
     which = number(arguments, "query", low=1, high=2**53, example="3")
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
-        found = roster.withdraw(gate.ledger, round_, session.analyst, None if which is None else int(which))
-        return Told([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
+        found = roster.withdraw(caller, round_, caller.analyst, None if which is None else int(which))
+        return CallResult([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
 
     lines = (f"Withdraws from round {round_} what you have enlisted",)
-    return Planned((), _populations(gate), "exact", lines, (), run, keeps=True)
+    return PlannedCall((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
 
 
-def _populations(gate: Gate) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(gate.policy.tables[name].population for name in gate.meters))
+def _populations(policy: Policy) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(policy.tables[name].population for name in protected(policy)))
 
 
 # --- releasing ---------------------------------------------------------------------------------------------
@@ -223,7 +226,8 @@ class Terms:
 
 
 def _terms(arguments: Arguments) -> Terms:
-    mechanism, rho = arguments["mechanism"], number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
+    mechanism = arguments["mechanism"]
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
     if mechanism.value is not None and mechanism.value not in MECHANISMS:
         raise BadValue(
             f"there is no mechanism {mechanism.value!r}",
@@ -261,29 +265,30 @@ def listed(weights: object) -> str:
     return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
-def settle(gate: Gate, round_: str, queries: Sequence[Asked], terms: Terms, *, releaser: str) -> Settled:
-    """Return the plan of a round; read nothing protected, spend nothing."""
-    shop = workshop(gate)
-    weights = _checked_weights(gate, queries, terms, releaser)
+def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> Offer:
+    """Return the plan of a round that the caller releases; read nothing protected, spend nothing."""
+    shop, releaser = workshop(caller), caller.analyst
+    weights = _checked_weights(caller, queries, terms)
     _check_populations(queries, weights)
-    with holding(gate.planning_round):
+    with holding(caller.planning_round):
         deal = payment.deal(shop, queries, terms.mechanism, terms.rho, weights, releaser=releaser)
         charges = [shop.alone_charges(query) for query in queries]
         each_alone = shop.each_alone(queries)
     if len(weights) == 1 and terms.rho is None and deal.together.rho:
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
+    planner = caller.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
-    return Settled(
+    return Offer(
         round_,
         tuple(queries),
         deal,
         each_alone,
-        {name: gate.meters[name].version() for name in tables},
+        {name: planner.version(name) for name in tables},
         tuple(float(total(each)) for each in charges),
     )
 
 
-def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]) -> None:
+def _check_populations(queries: Sequence[RoundQuery], weights: Mapping[str, Fraction]) -> None:
     """Refuse a bill that analysts would share in a population that some of them did not ask about."""
     found = dict.fromkeys(part.measured.table.population for query in queries for part in query.parts)
     if len(weights) > 1 and len(found) > 1:
@@ -293,22 +298,22 @@ def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]
         )
 
 
-def _checked_weights(gate: Gate, queries: Sequence[Asked], terms: Terms, releaser: str) -> dict[str, Fraction]:
+def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms) -> dict[str, Fraction]:
     """Return the weight of each analyst who takes part: as given, or their share of the budget."""
     taking_part = list(dict.fromkeys(query.entry.analyst for query in queries))
     for name in terms.weights or {}:
         if name not in taking_part:
             raise BadValue(f"{name} takes no part in the round", hint=f"its analysts are: {', '.join(taking_part)}")
-    moved = gate.ledger.moved()
+    moved = caller.moved()
     shares = {
         name: max(found.share + moved.get(name, Fraction(0)), Fraction(1, 10**6))
-        for name, found in gate.policy.analysts.items()
+        for name, found in caller.policy.analysts.items()
     }
     given = terms.weights or {}
     missing = [name for name in taking_part if terms.weights is not None and name not in given]
     if missing:
         raise BadValue(f"the weight of {missing[0]} is missing", hint="give one for each analyst of the round")
-    if releaser not in taking_part:
+    if caller.analyst not in taking_part:
         raise Forbidden("you take no part in this round", hint="enlist a query first; see noisegate.rounds")
     return {name: given.get(name) or shares.get(name, Fraction(1, 10**6)) for name in taking_part}
 
@@ -344,7 +349,7 @@ class _Share:
         return b""
 
 
-def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
+def _shares(found: Offer, at: str) -> dict[str, tuple[str, _Share]]:
     """Return everybody's shares with whose they are, by key."""
     shares = {}
     for place, (name, table, cost) in enumerate(found.deal.shared):
@@ -354,7 +359,7 @@ def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
     return shares
 
 
-def carry_out(session: Session, found: Settled, sql: str, step: Step) -> Told:
+def carry_out(caller: Caller, found: Offer, sql: str, step: Step) -> CallResult:
     """Release a planned round: everything is drawn, then charged and stored in one commit, once."""
     table = next(iter(found.versions))
     at = ",".join(f"{name}={version}" for name, version in sorted(found.versions.items()))
@@ -369,69 +374,69 @@ def carry_out(session: Session, found: Settled, sql: str, step: Step) -> Told:
     key = versioned(found.versions[table], f"round\0{found.round}\0{at}")
     record = _Record(table, found.versions[table], roster.question_of(found.round), key, body)
     for payer in found.deal.paid:
-        for quote in session.gate.ledger.quote(found.deal.charges, analyst=payer):
-            quote.check(session.gate.caps(payer))
-    shares, account = _shares(found, at), found.deal.account or session.analyst
-    new, charged = session.release(
+        for quote in caller.quote(found.deal.charges, analyst=payer):
+            quote.check(caller.caps(payer))
+    shares, account = _shares(found, at), found.deal.account or caller.analyst
+    new, charged = caller.release(
         [*found.together.tasks, *(share for _, share in shares.values()), record],
         sql,
         step,
         payers={task.key: account for task in found.together.tasks} | {key: name for key, (name, _) in shares.items()},
         once=partial(roster.unchanged, found.entries),
     )
-    return Told(_stored_rows(new[-1]), charged)
+    return CallResult(_stored_rows(new[-1]), charged)
 
 
 def _stored_rows(record: Release) -> list[Row]:
     return [tuple(row) for row in bodies.decode(record.body)["rows"]]
 
 
-def _release(session: Session, arguments: Arguments) -> Planned:
+def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what releasing a round would do, and what that costs whom."""
-    gate, round_, terms = session.gate, _name(arguments["round"]), _terms(arguments)
-    stored = released(gate, round_)
-    latest = session.settings.as_of
+    round_, terms = _name(arguments["round"]), _terms(arguments)
+    stored = released(caller, round_)
+    latest = caller.settings.as_of
     if stored is not None and (latest is None or stored.id <= latest):
         lines = (f"Round {round_}", explain.line("known already", f"released before: release {stored.id}"))
 
-        def replay(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
-            return Told(_stored_rows(stored), Fraction(0))
+        def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
+            return CallResult(_stored_rows(stored), Fraction(0))
 
-        return Planned((), _populations(gate), "free", lines, (stored.id,), replay)
+        return PlannedCall((), _populations(caller.policy), "free", lines, (stored.id,), replay)
     if latest is not None:
         raise BadValue(f"round {round_} was not released by release {latest}", hint="RESET noisegate.as_of")
-    entries = roster.entries(gate.ledger, round_)
+    entries = roster.entries(caller, round_)
     if not entries:
-        names = dict.fromkeys(entry.round for entry in roster.entries(gate.ledger))
+        names = dict.fromkeys(entry.round for entry in roster.entries(caller))
         hint = f"there are: {', '.join(names)}" if names else "enlist queries first, with noisegate.enlist"
         raise BadValue(f"there is no open round {round_}", hint=hint, span=arguments["round"].span)
-    return planned(session, round_, [_still_asked(gate, entry) for entry in entries], terms)
+    return planned(caller, round_, [_still_asked(caller, entry) for entry in entries], terms)
 
 
-def planned(session: Session, round_: str, queries: Sequence[Asked], terms: Terms) -> Planned:
+def planned(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> PlannedCall:
     """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
-    gate, found = session.gate, settle(session.gate, round_, queries, terms, releaser=session.analyst)
-    return Planned(
+    found = settle(caller, round_, queries, terms)
+    return PlannedCall(
         [found.deal.charges],
-        tuple(dict.fromkeys(gate.policy.tables[name].population for name in found.versions)),
+        tuple(dict.fromkeys(caller.policy.tables[name].population for name in found.versions)),
         found.together.path,
         tuple(lines_of(found)),
         found.together.releases,
-        lambda sql, step: carry_out(session, found, sql, step),
+        lambda sql, step: carry_out(caller, found, sql, step),
         keeps=True,
         details={"round": details_of(found)},
     )
 
 
-def _still_asked(gate: Gate, entry: Enlisted) -> Asked:
+def _still_asked(caller: Caller, entry: Entry) -> RoundQuery:
     """Return a stored query; the policy may have changed since it was enlisted."""
-    if entry.analyst not in gate.policy.analysts:
+    if entry.analyst not in caller.policy.analysts:
         raise Forbidden(
             f"query {entry.number} is by {entry.analyst}, who is no analyst any more",
             hint="enlist what is still wanted in another round",
         )
     try:
-        return asked(gate, entry)
+        return asked(caller, entry)
     except Refusal as refused:
         refused.message = f"query {entry.number}, by {entry.analyst}: {refused.message}"
         refused.span = None
@@ -470,14 +475,3 @@ FUNCTIONS = (
         _release,
     ),
 )
-
-
-def table_rows(gate: Gate) -> list[tuple[Any, ...]]:
-    """Return one row for each query of each round, for the system table noisegate.rounds."""
-    records = {name: released(gate, name) for name in dict.fromkeys(e.round for e in roster.entries(gate.ledger))}
-    found = []
-    for e in roster.entries(gate.ledger):
-        record, wish = records[e.round], e.wish
-        state = ("open", None) if record is None else ("released", record.id)
-        found.append((e.round, e.number, e.analyst, e.sql, wish.text, wish.confidence, *state, e.created))
-    return found

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from sqlglot import exp
 
 from planner.basics.errors import BadValue, Forbidden, NotGrouped, Refusal, TooLarge, Unsupported, WrongType
-from planner.calls.call import Constant, Row
-from planner.duck.sandbox import span
+from planner.basics.limits import MAX_VERIFIED_GROUPS
+from planner.basics.nodes import span
+from planner.calls.call import Constant, Preparing, Ready, Row
 from planner.plans import explain
 from planner.plans.plan import Prepared
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import statistic as asking
 from planner.questions.statistic import Asked
 from planner.sources.measure import Exact
 from planner.sql import names, statement
 from planner.sql.query import Aggregate
 
-if TYPE_CHECKING:
-    from planner.gate import Gate, Ready
-
 KINDS = ("count", "sum", "avg", "quantile")
-MAX_GROUPS = 384
 RELATION = "__m0"
 """Name of the first noisy relation of a query."""
 
@@ -57,7 +53,7 @@ class Subject:
         return f"{most} in {original.name}, and all rows of {copy}, which has no column {original.unit}"
 
 
-def subject(gate: Gate, text: Constant, *, taken: Collection[str]) -> Subject:
+def subject(gate: Preparing, text: Constant, *, taken: Collection[str]) -> Subject:
     """Return what a query on a synthetic table asks; refuse what can't be verified, with its place in the statement.
 
     Args:
@@ -79,7 +75,7 @@ def subject(gate: Gate, text: Constant, *, taken: Collection[str]) -> Subject:
         raise
 
 
-def _about_original(query: statement.Query, gate: Gate) -> tuple[exp.Query, Table]:
+def _about_original(query: statement.Query, gate: Preparing) -> tuple[exp.Query, Table]:
     """Return the query with the original in the place of the one synthetic table that it reads."""
     tree = names.with_views(query.tree.copy(), gate.catalog)
     own = {cte.alias.lower() for cte in tree.find_all(exp.CTE)}
@@ -108,12 +104,14 @@ def _about_original(query: statement.Query, gate: Gate) -> tuple[exp.Query, Tabl
     return tree, copy
 
 
-def _subject(gate: Gate, ready: Ready, copy: Table, taken: Collection[str]) -> Subject:
+def _subject(gate: Preparing, ready: Ready, copy: Table, taken: Collection[str]) -> Subject:
     part = _part(ready)
     (aggregate,) = part.measured.aggregates
     outputs = _outputs(ready, aggregate, taken)
-    if part.placement.group_counts[0] > MAX_GROUPS or part.marginals is not None:
-        raise TooLarge(f"a query of more than {MAX_GROUPS} groups can't be verified", hint="group more coarsely")
+    if part.placement.group_counts[0] > MAX_VERIFIED_GROUPS or part.marginals is not None:
+        raise TooLarge(
+            f"a query of more than {MAX_VERIFIED_GROUPS} groups can't be verified", hint="group more coarsely"
+        )
     found = _asked(part, aggregate, ready)
     if len(np.unique(found.question.cell)) < len(found.question.cell):
         raise Unsupported(

@@ -16,12 +16,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from planner.basics.errors import BadValue, Unsupported
-from planner.calls.call import Arguments, Constant, Function, Parameter, Planned, Row, Step, Told, number
+from planner.basics.limits import MAX_EPSILON, MIN_EPSILON
+from planner.calls.call import (
+    Arguments,
+    Caller,
+    CallResult,
+    Constant,
+    Function,
+    Parameter,
+    PlannedCall,
+    Preparing,
+    Row,
+    Step,
+    number,
+)
 from planner.calls.verify import decisions as each
-from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, Wish
+from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, VerifyArguments
 from planner.calls.verify.synthetic import Subject, subject
 from planner.history.recall import Recall
 from planner.ledger.accounts import Charge, Release
@@ -30,11 +43,7 @@ from planner.plans.plan import Planner
 from planner.questions.linear import Question
 from planner.questions.statistic import Ranked, Summed, sizes
 
-if TYPE_CHECKING:
-    from planner.gate import Gate, Session
-
 DELTA = 0.05
-LEAST_EPSILON, MOST_EPSILON = 1e-6, 100.0
 SHORT_NUMBER = re.compile(r"(?=.?[0-9])[0-9]{0,40}\.?[0-9]{0,40}(e[-+]?[0-9]{1,2})?", re.IGNORECASE)
 """What is read as an exact number: a long exponent alone would take for ever."""
 
@@ -122,12 +131,12 @@ def _verdict(row: dict[str, Any]) -> Verdict:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments, about: Subject) -> Wish:
+def _wish(arguments: Arguments, about: Subject) -> VerifyArguments:
     tau, relative = _tau(arguments["tau"])
-    epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
+    epsilon = number(arguments, "epsilon", low=MIN_EPSILON, high=MAX_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
-    return Wish(
+    return VerifyArguments(
         tau,
         relative,
         Fraction(epsilon).limit_denominator(10**12),
@@ -151,37 +160,37 @@ def _tau(found: Constant) -> tuple[Fraction, bool]:
     return tau, relative
 
 
-def columns(gate: Gate, arguments: Arguments) -> dict[str, str]:
+def columns(gate: Preparing, arguments: Arguments) -> dict[str, str]:
     """Return the columns of the result: the group keys of the query, then what is told of each group."""
     return {**subject(gate, arguments["sql"], taken=COLUMNS).keys, **COLUMNS}
 
 
-def plan(session: Session, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a verification would release, and what that costs; read nothing protected."""
-    gate = session.gate
-    about = subject(gate, arguments["sql"], taken=COLUMNS)
+    about = subject(caller, arguments["sql"], taken=COLUMNS)
     wish = _wish(arguments, about)
-    claimed, table, as_of = each.claimed(about, wish), about.original, session.settings.as_of
+    claimed, table, as_of = each.claims_of(about, wish), about.original, caller.settings.as_of
     if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
         raise BadValue(
             "a percentage of the synthetic answer, which is 0, is nothing",
             hint="give tau as a number",
             span=arguments["tau"].span,
         )
-    version = Planner(gate.ledger, gate.meters, gate.histories, session.settings).version(table.name)
+    planner = caller.planner(caller.settings)
+    version = planner.version(table.name)
     title = _title(about, wish)
-    stored = _stored(session, each.digest(about, wish, claimed), table.name, version)
+    stored = _stored(caller, each.digest(about, wish, claimed), table.name, version)
     if stored is not None:
         rows = each.stored_rows(about, stored, width=len(COLUMNS))
         if wish.explain:
             rows = [(*row[: len(about.keys)], None, *row[len(about.keys) + 1 :]) for row in rows]
         before = explain.line("known already", f"decided before: release {stored.id}")
         return _free(about, (title, before), (stored.id,), rows)
-    recall = None if isinstance(about.asked, Ranked) else _recall(gate, about, about.asked.question, version, as_of)
-    known = each.settled(about.asked, claimed, wish.delta, recall)
+    recall = None if isinstance(about.asked, Ranked) else _recall(planner, about, about.asked.question)
+    known = each.with_known(about.asked, claimed, wish.delta, recall)
     if about.asked.kind in SIZED:
-        known = each.sized(about.asked, known, _recall(gate, about, sizes(about.asked), version, as_of))
-    found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
+        known = each.sized(about.asked, known, _recall(planner, about, sizes(about.asked)))
+    found = [each.with_decider(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
     task = Decisions(about, wish, version, found)
     lines = (title, *_lines(task))
     if wish.explain:
@@ -194,13 +203,13 @@ def plan(session: Session, arguments: Arguments) -> Planned:
             )
         return _free(about, lines, (), task.known())
     charges = [Charge(table.population, table.name, version, task.cost)] if task.paid else []
-    return Planned(
+    return PlannedCall(
         [charges] if charges else (),
         (table.population,),
         "direct" if charges else FREE,
         lines,
         recall.releases if recall is not None and any(c.name == FREE for c in found) else (),
-        partial(_run, session, task),
+        partial(_run, caller, task),
     )
 
 
@@ -232,36 +241,37 @@ def short(name: str) -> str:
     return name.partition("_")[0].upper()
 
 
-def _stored(session: Session, question: str, table: str, version: int) -> Release | None:
-    latest = session.settings.as_of
-    found = [r for r in session.gate.ledger.find(question, table=table) if r.version == version]
+def _stored(caller: Caller, question: str, table: str, version: int) -> Release | None:
+    latest = caller.settings.as_of
+    found = [r for r in caller.find(question, table=table) if r.version == version]
     return next((r for r in found if latest is None or r.id <= latest), None)
 
 
-def _recall(gate: Gate, about: Subject, question: Question, version: int, as_of: int | None) -> Recall | None:
-    found = gate.histories[about.original.name].recall(question, version=version, as_of=as_of)
+def _recall(planner: Planner, about: Subject, question: Question) -> Recall | None:
+    name = about.original.name
+    found = planner.histories[name].recall(question, version=planner.version(name), as_of=planner.settings.as_of)
     return found if found is not None and found.releases else None
 
 
-def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> Planned:
+def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> PlannedCall:
     """Return a plan that releases nothing and stores nothing."""
-    told = partial(_tell, Told(rows, Fraction(0)))
-    return Planned((), (about.original.population,), FREE, tuple(lines), releases, told)
+    told = partial(_tell, CallResult(rows, Fraction(0)))
+    return PlannedCall((), (about.original.population,), FREE, tuple(lines), releases, told)
 
 
-def _tell(told: Told, sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
+def _tell(told: CallResult, sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
     return told
 
 
-def _run(session: Session, task: Decisions, sql: str, step: Step) -> Told:
-    (release,), charged = session.release([task], sql, step)
-    return Told(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
+def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> CallResult:
+    (release,), charged = caller.release([task], sql, step)
+    return CallResult(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
 
 
 # --- for people --------------------------------------------------------------------------------------------
 
 
-def _title(about: Subject, wish: Wish) -> str:
+def _title(about: Subject, wish: VerifyArguments) -> str:
     tau = f"{float(100 * wish.tau):g} %" if wish.relative else f"{float(wish.tau):g}"
     groups = f" by {', '.join(about.keys)} ({explain.number(about.asked.groups, 'row')})" if about.keys else ""
     return f"Whether {about.asked.kind} of {about.copy.name}{groups} is within {tau} of {about.original.name}"

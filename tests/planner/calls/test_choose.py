@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import gate
+from planner import shared as gates
 from planner.basics.errors import (
     BadValue,
     BudgetExceeded,
@@ -33,8 +33,9 @@ from planner.calls import call as functions
 from planner.calls.choose import looks
 from planner.calls.choose.choose import Choice, Considered
 from planner.cells.costs import rho_of
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import atlas, recall
+from planner.session import Session
 from planner.sources import measure
 from proxy import dbapi
 from tests.planner.gates import open_gate, switch_noise_off
@@ -859,9 +860,9 @@ def test_python_chooses_as_sql_does(people: Callable[..., Session]) -> None:
 
 def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
     text = "it's a $$ \\n \n back\\slash -- ; \" ü"
-    read = gate.statement.read(functions.written("choose", [text, text], rule=text))
-    assert isinstance(read, gate.statement.Query)
-    _, found = functions.taken(read.tree, gate.FUNCTIONS)
+    read = gates.statement.read(functions.written("choose", [text, text], rule=text))
+    assert isinstance(read, gates.statement.Query)
+    _, found = functions.extract_call(read.tree, gates.FUNCTIONS)
     assert found is not None
     assert [item.value for item in found.arguments["sqls"].value] == [text, text]
     assert found.arguments["rule"].value == text
@@ -870,13 +871,15 @@ def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
 def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
     people: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(session: Session, arguments: functions.Arguments) -> functions.Planned:
+    def plan(session: Session, arguments: functions.Arguments) -> functions.PlannedCall:
         rows = [(arguments["word"].value, arguments["times"].value), (session.analyst, None)]
-        return functions.Planned((), ("default",), "free", ("Echo",), (), lambda *_: functions.Told(rows, Fraction(0)))
+        return functions.PlannedCall(
+            (), ("default",), "free", ("Echo",), (), lambda *_: functions.CallResult(rows, Fraction(0))
+        )
 
     parameters = (functions.Parameter("word", "text", required=True), functions.Parameter("times", "number"))
     columns = {"said": "VARCHAR", "times": "DOUBLE"}
-    monkeypatch.setitem(gate.FUNCTIONS, "echo", functions.Function("echo", parameters, columns, plan))
+    monkeypatch.setitem(gates.FUNCTIONS, "echo", functions.Function("echo", parameters, columns, plan))
     session = people(6_400)
     result = session.execute("SELECT upper(said), times FROM NoiseGate.Echo('ho', times => -2.5)")
     assert result.rows == [("HO", -2.5), (session.analyst.upper(), None)]

@@ -28,13 +28,14 @@ from planner.basics.errors import (
 )
 from planner.calls.rounds import axes, payment, roster, rounds, solve
 from planner.calls.rounds.offer import RELEASED
-from planner.calls.rounds.payment import MECHANISMS, filled
+from planner.calls.rounds.payment import MECHANISMS, water_levels
 from planner.calls.rounds.rounds import Terms
 from planner.cells.bills import covers
 from planner.cells.costs import rho_of
-from planner.gate import Gate, Session
+from planner.cells.workspace import Floats
+from planner.gate import Gate
 from planner.ledger.accounts import SHARE, joint_account
-from planner.sql.workload import Floats
+from planner.session import Session
 from tests.planner.gates import open_gate
 
 pytestmark = pytest.mark.slow  # whole rounds through a gate
@@ -243,7 +244,7 @@ def test_every_target_of_a_random_round_is_met_for_no_more_than_one_by_one(opene
         enlist(gate.session(name), sql, error)
     entries = roster.entries(gate.ledger, "q3")
     session = gate.session(entries[0].analyst)
-    plan = rounds.settle(gate, "q3", [rounds.asked(gate, e) for e in entries], Terms(), releaser=session.analyst)
+    plan = rounds.settle(session, "q3", [rounds.asked(gate, e) for e in entries], Terms())
     assert plan.together.bound is None or plan.together.bound <= float(plan.together.rho) * (1 + 1e-9)
     assert plan.together.rho <= plan.each_alone
     booked = accounts(gate)
@@ -470,9 +471,9 @@ def test_a_given_rho_scales_all_errors_alike(opened: Open) -> None:
 def test_savings_are_poured_out_by_weight() -> None:
     limits = {"ann": Fraction(4), "bob": Fraction(1), "eve": Fraction(0)}
     weights = {"ann": Fraction(1), "bob": Fraction(1), "eve": Fraction(5)}
-    assert filled(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
-    assert filled(Fraction(9), limits, weights) == limits
-    assert filled(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
+    assert water_levels(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
+    assert water_levels(Fraction(9), limits, weights) == limits
+    assert water_levels(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
 
 
 def test_weights_say_who_gains(opened: Open) -> None:
@@ -742,7 +743,7 @@ def test_a_report_over_many_columns_is_one_problem_with_a_certificate(
         for name, sql, error in REPORT:
             enlist(gate.session(name), sql, error)
         entries = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "q3")]
-        plan = rounds.settle(gate, "q3", entries, Terms("utilitarian"), releaser="ann")
+        plan = rounds.settle(gate.session("ann"), "q3", entries, Terms("utilitarian"))
         assert plan.together.bound is not None
         assert plan.together.bound <= float(plan.together.rho) <= plan.together.bound * 1.03
         assert plan.together.rho < plan.each_alone
@@ -771,7 +772,7 @@ def filtered(count: int) -> list[tuple[str, int]]:
 
 def settled(gate: Gate, name: str = "q3") -> Any:
     asked = [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, name)]
-    return rounds.settle(gate, name, asked, Terms(), releaser="ann").together
+    return rounds.settle(gate.session("ann"), name, asked, Terms()).together
 
 
 @pytest.mark.parametrize("asked_before", [[], [("SELECT education_num, sex, count(*) FROM adult GROUP BY 1, 2", 60)]])
@@ -788,7 +789,7 @@ def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
         plan = settled(gate)
         assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
         with monkeypatch.context() as limits:
-            limits.setattr(axes, "MAX_WORK", 2**16)
+            limits.setattr(axes, "MAX_ROUND_WORK", 2**16)
             apart = settled(gate)
         assert plan.rho < apart.rho
         assert apart.bound is None or apart.bound <= float(plan.rho)

@@ -19,7 +19,8 @@ from scipy.stats import binom
 
 from mechanisms.deciders import deciders
 from mechanisms.deciders.deciders import Claim, Histogram, Query, Totals
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from tests.planner.gates import open_gate, write
 
 pytestmark = pytest.mark.slow  # simulations of every decider

@@ -47,9 +47,10 @@ from planner.calls.verify.synthetic import subject
 from planner.calls.verify.verify import COLUMNS, DECIDERS, Verification
 from planner.cells.costs import rho_of, to_units
 from planner.counting.tally import Cut
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.questions import body as bodies
 from planner.questions.statistic import Ranked, Summed
+from planner.session import Session
 from planner.sources.duckdb import DuckdbSource
 from tests.planner.gates import open_gate, write
 

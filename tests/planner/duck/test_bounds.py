@@ -15,7 +15,8 @@ import pytest
 
 from planner.basics.errors import Refusal, TooLarge, Unsupported
 from planner.duck.bounds import MOST_MADE
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 
 POLICY = """
 [budget]

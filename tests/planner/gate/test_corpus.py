@@ -12,8 +12,9 @@ import pytest
 from sqlglot import exp
 
 from mechanisms.noise import sampling
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.plans.result import Result
+from planner.session import Session
 from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
 from tests.tiers import sampled
 

@@ -21,8 +21,9 @@ import pytest
 
 from planner.basics.errors import Refusal
 from planner.cells.costs import to_bytes
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.questions.body import decode
+from planner.session import Session
 from planner.sources.measure import Meter
 from tests.planner.gates import KINDS, open_gate, policy, source
 

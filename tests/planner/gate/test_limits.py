@@ -13,17 +13,18 @@ import numpy as np
 import pytest
 
 from planner.calls.rounds import rounds
-from planner.calls.rounds.model import Together
-from planner.calls.rounds.roster import Enlisted, Wish
-from planner.calls.rounds.solve import Joining
+from planner.calls.rounds.model import RoundPlan
+from planner.calls.rounds.roster import Accuracy, Entry
+from planner.calls.rounds.solve import RoundSolver
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Workspace
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import atlas, recall, slices
 from planner.history.chart import Chart
 from planner.plans import release
 from planner.plans.plan import LEAST_GAIN
 from planner.questions import linear
+from planner.session import Session
 from tests.planner.gates import open_gate, switch_noise_off
 
 FLAGS = tuple(f"b{i}" for i in range(7))
@@ -96,10 +97,10 @@ def price(session: Session, sql: str) -> float:
     return float(session.explain(sql).rho)
 
 
-def as_round(session: Session, sql: str) -> Together:
+def as_round(session: Session, sql: str) -> RoundPlan:
     """Return the plan of the query as a round of one, by the round's own solver."""
-    asked = rounds.asked(session.gate, Enlisted(1, "r", session.analyst, sql, Wish.of(session.settings), ""))
-    return Joining(rounds.workshop(session.gate), [asked], 1.0, None).plan()
+    asked = rounds.asked(session.gate, Entry(1, "r", session.analyst, sql, Accuracy.of(session.settings), ""))
+    return RoundSolver(rounds.workshop(session), [asked], 1.0, None).plan()
 
 
 @pytest.mark.parametrize("family", [nested, disjoint, prefixes, filters, sums, averages])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from planner.basics.errors import LedgerFailed
-from planner.gate import Session
 from planner.ledger.ledger import Ledger
+from planner.session import Session
 from tests.audit import accountant, books, streams, witness
 from tests.audit.streams import World
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from planner.basics.errors import EvaluationFailed, Refusal
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.plans.result import Result
+from planner.session import Session
 from tests.planner.gates import open_gate
 
 COLUMNS = """
@@ -148,7 +149,7 @@ def test_what_fails_whatever_the_noise_is_refused_before_it_is_paid_for(gate: Ga
 def test_what_can_not_be_told_after_all_is_free_in_another_form(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if no way of telling it was left: the charge stays, and so does what it bought."""
     session = gate.session()
-    monkeypatch.setattr("planner.gate.forgiving", lambda post: post)
+    monkeypatch.setattr("planner.session.forgiving", lambda post: post)
     session.execute("SET noisegate.error = 0.05")
     with pytest.raises(EvaluationFailed, match="can't be worked out from the noisy numbers") as failure:
         one(session, "SELECT (2200 * count(*))::smallint FROM people")

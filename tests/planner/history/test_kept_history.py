@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import recall
+from planner.session import Session
 
 SHOWN = (
     "SELECT count(*) FROM adult",
@@ -45,7 +46,7 @@ def shown(session: Session) -> list[object]:
 def test_after_every_release_a_gate_that_kept_much_answers_as_one_that_kept_nothing(
     rich_policy: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.gate.KEPT_BYTES", most)
+    monkeypatch.setattr("planner.shared.KEPT_BYTES", most)
     old = Gate.open(rich_policy)
     session = old.session("ann")
     for sql in SHOWN:

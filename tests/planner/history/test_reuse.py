@@ -14,10 +14,11 @@ import pytest
 from scipy.stats import chi2
 
 from mechanisms.noise import sampling
-from planner.gate import Gate, Session
+from planner.gate import Gate
 from planner.history import atlas, recall
 from planner.questions import body
 from planner.questions.linear import corners
+from planner.session import Session
 
 POLICY = """[budget]
 epsilon = 1000.0

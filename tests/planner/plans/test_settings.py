@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.basics.errors import BadValue, TooDear, UnknownSetting
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from planner.basics.errors import TooLarge
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from planner.gate import Gate, Session
+from planner.gate import Gate
+from planner.session import Session
 from proxy.catalog.variables import Variables
 from proxy.conversation import outbox, runner
 from proxy.conversation.session import LONG_SQL, Conversation

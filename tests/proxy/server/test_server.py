@@ -20,7 +20,7 @@ import pytest
 
 import noisegate
 from planner.basics.errors import PolicyRefusal, SourceFailed
-from planner.gate import Session
+from planner.session import Session
 from tests.proxy.servers import Running, running
 
 psycopg = pytest.importorskip("psycopg")
