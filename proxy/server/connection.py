@@ -88,14 +88,14 @@ class Host(Protocol):
 class Connection(asyncio.Protocol):
     """One connection, from its first byte to its last; runs as a task of its own."""
 
-    def __init__(self, house: Host) -> None:
-        self.house = house
+    def __init__(self, host: Host) -> None:
+        self.host = host
         self.process = 0
         self.secret = new_secret()
         self.analyst: str | None = None
         self.peer = "?"
         self.silent = True  # until it has said who it is
-        self._decoder = Decoder(Limits(message=house.config.max_message_bytes))
+        self._decoder = Decoder(Limits(message=host.config.max_message_bytes))
         self._state = State.OPENED
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -119,7 +119,7 @@ class Connection(asyncio.Protocol):
         address = transport.get_extra_info("peername") or ("?",)
         self.peer = str(address[0])
         _keep_alive(transport.get_extra_info("socket"))
-        self.house.arrived(self)
+        self.host.arrived(self)
         self.task = self._loop.create_task(self._live())
 
     def data_received(self, data: bytes) -> None:
@@ -167,7 +167,7 @@ class Connection(asyncio.Protocol):
     def cancel(self, secret: bytes) -> None:
         """Stop the statement for a client that shows the secret."""
         if hmac.compare_digest(secret, self.secret):
-            self.house.journal.info("canceled", analyst=self.analyst, process=self.process)
+            self.host.journal.info("canceled", analyst=self.analyst, process=self.process)
             self.stop(CANCELED)
 
     def shut_down(self) -> None:
@@ -200,24 +200,24 @@ class Connection(asyncio.Protocol):
         except Refused as refused:
             self._say(replies.complaint(refused.complaint))
         except ProtocolViolation as violation:
-            self.house.metrics.add("noisegate_protocol_violations_total")
-            self.house.journal.warn("protocol violation", peer=self.peer, analyst=self.analyst, reason=str(violation))
+            self.host.metrics.add("noisegate_protocol_violations_total")
+            self.host.journal.warn("protocol violation", peer=self.peer, analyst=self.analyst, reason=str(violation))
             self._say(replies.complaint(Complaint(str(violation), violation.sqlstate, Severity.FATAL)))
         except (OSError, ssl.SSLError, asyncio.CancelledError):
             pass
         except Exception as error:
-            self.house.journal.crash("connection failed", error)
+            self.host.journal.crash("connection failed", error)
         finally:
             if self.analyst is None and not self.silent:
-                self.house.pace.failed(self.peer, time.monotonic())
+                self.host.pace.failed(self.peer, time.monotonic())
             self._state = after(self._state, Event.GOODBYE)
-            self.house.left(self)
+            self.host.left(self)
             if self._transport is not None:
                 self._transport.close()
 
     async def _until_the_end(self) -> None:
         try:
-            async with asyncio.timeout(self.house.config.login_timeout):
+            async with asyncio.timeout(self.host.config.login_timeout):
                 caller = await self._login()
         except TimeoutError:
             raise Refused("57014", "the login took too long") from None
@@ -285,7 +285,7 @@ class Connection(asyncio.Protocol):
         caller = read_startup(startup)
         self._check_encrypted()
         # Not before: a newcomer that has said nothing yet may be ended to make room.
-        await asyncio.sleep(self.house.pace.wait(self.peer, time.monotonic()))
+        await asyncio.sleep(self.host.pace.wait(self.peer, time.monotonic()))
         await self._authenticate(caller)
         self._decoder.logged_in()
         self._welcome(caller)
@@ -303,13 +303,13 @@ class Connection(asyncio.Protocol):
                 case m.GssRequest():
                     self._say(replies.NO_TLS)
                 case m.CancelRequest():
-                    self.house.cancel(message)
+                    self.host.cancel(message)
                     return None
                 case m.Startup():
                     return message
 
     async def _start_tls(self) -> None:
-        tls = self.house.tls
+        tls = self.host.tls
         if tls is None:
             self._say(replies.NO_TLS)
             return
@@ -324,40 +324,40 @@ class Connection(asyncio.Protocol):
         self._state = after(self._state, Event.TLS)
 
     def _check_encrypted(self) -> None:
-        if self.house.config.encryption == "required" and not self._secure:
+        if self.host.config.encryption == "required" and not self._secure:
             raise Refused("28000", "the connection must be encrypted", hint="connect with sslmode=require")
 
     async def _authenticate(self, caller: Caller) -> None:
-        key, house = (self.peer, caller.user[:LONGEST_NAME]), self.house
+        key, host = (self.peer, caller.user[:LONGEST_NAME]), self.host
         await self._wait_for_turn(key)
         try:
-            await (self._trust(caller) if house.config.auth == "trust" else self._scram(caller, key))
+            await (self._trust(caller) if host.config.auth == "trust" else self._scram(caller, key))
         except LoginFailed as failed:
             if failed.sqlstate != "08P01":
-                house.back_off.failed(key, time.monotonic())
-            house.metrics.add("noisegate_logins_total", result="failed")
-            house.journal.warn("login failed", peer=self.peer, user=caller.user, reason=failed.reason)
-            what = "password" if house.config.auth == "scram" else "trust"
+                host.back_off.failed(key, time.monotonic())
+            host.metrics.add("noisegate_logins_total", result="failed")
+            host.journal.warn("login failed", peer=self.peer, user=caller.user, reason=failed.reason)
+            what = "password" if host.config.auth == "scram" else "trust"
             raise Refused(failed.sqlstate, f'{what} authentication failed for user "{caller.user}"') from None
-        house.back_off.succeeded(key)
+        host.back_off.succeeded(key)
         self.analyst = caller.user
-        house.admit(self)
+        host.admit(self)
 
     async def _wait_for_turn(self, key: Key) -> None:
         """Return when a try to log in may be judged; Refused if that is not soon."""
-        while (wait := self.house.back_off.wait(key, time.monotonic())) > 0:
-            if not self.house.back_off.knows(key):
-                self.house.metrics.add("noisegate_logins_total", result="back-off")
+        while (wait := self.host.back_off.wait(key, time.monotonic())) > 0:
+            if not self.host.back_off.knows(key):
+                self.host.metrics.add("noisegate_logins_total", result="back-off")
                 raise Refused("28000", f"too many failed logins, try again in {math.ceil(wait)} seconds")
             await asyncio.sleep(wait)
 
     async def _trust(self, caller: Caller) -> None:
-        if caller.user not in self.house.gate.policy.analysts:
+        if caller.user not in self.host.gate.policy.analysts:
             raise LoginFailed("no such analyst", sqlstate="28000")
 
     async def _scram(self, caller: Caller, key: Key) -> None:
-        verifier, known = self.house.verifiers.of_user(caller.user)
-        binding = self.house.tls.binding if self.house.tls is not None and self._secure else None
+        verifier, known = self.host.verifiers.of_user(caller.user)
+        binding = self.host.tls.binding if self.host.tls is not None and self._secure else None
         exchange = Scram(verifier, known=known, binding=binding)
         self._say(replies.sasl(exchange.mechanisms))
         initial = m.SaslInitial.of(await self._password())
@@ -377,19 +377,19 @@ class Connection(asyncio.Protocol):
         return message
 
     def _welcome(self, caller: Caller) -> None:
-        house = self.house
-        session, variables = open_session(house.gate, caller, timeouts=house.timeouts())
+        host = self.host
+        session, variables = open_session(host.gate, caller, timeouts=host.timeouts())
         self._conversation = Conversation(
             session,
             variables=variables,
-            make_catalog=lambda settings: house.catalog(caller.user, caller.database, self._with_process(settings)),
-            cache=house.cache,
+            make_catalog=lambda settings: host.catalog(caller.user, caller.database, self._with_process(settings)),
+            cache=host.cache,
             on_end=self._ended,
-            held_elsewhere=lambda: house.held_by(caller.user, but=self),
+            held_elsewhere=lambda: host.held_by(caller.user, but=self),
         )
         self._state = after(self._state, Event.WELCOME)
-        house.metrics.add("noisegate_logins_total", result="ok")
-        house.journal.info("connected", analyst=caller.user, peer=self.peer, tls=self._secure, process=self.process)
+        host.metrics.add("noisegate_logins_total", result="ok")
+        host.journal.info("connected", analyst=caller.user, peer=self.peer, tls=self._secure, process=self.process)
         self._say(
             replies.AUTHENTICATED
             + replies.parameters(variables.reported())
@@ -421,7 +421,7 @@ class Connection(asyncio.Protocol):
         name = "idle_session_timeout"
         if conversation.transaction.status is not Status.IDLE:
             name = "idle_in_transaction_session_timeout"
-        return _least(conversation.variables.seconds(name), self.house.config.idle_timeout)
+        return _least(conversation.variables.seconds(name), self.host.config.idle_timeout)
 
     async def _farewell(self, conversation: Conversation, message: Message | None) -> None:
         self._say(conversation.take())
@@ -453,13 +453,13 @@ class Connection(asyncio.Protocol):
                     steps.close()
                     raise Gone from None
                 error = raised
-                self.house.note_crash(raised)
+                self.host.note_crash(raised)
 
     async def _perform(self, work: Work) -> Any:  # Any: each kind of work gives something else
         """Return what the work gives, done in a thread; leave it there if it is stopped on its way."""
         if self._busy is not None and not self._busy.done():
             await self._outcome(work, self._busy, self._ignored)
-        future = self.house.submit(work.do, whose=self.analyst or "")
+        future = self.host.submit(work.do, whose=self.analyst or "")
         try:
             return await self._outcome(work, future, self._settled)
         finally:
@@ -467,7 +467,7 @@ class Connection(asyncio.Protocol):
 
     async def _outcome(self, work: Work, future: Future[Any], settle: Callable[..., None]) -> Any:
         outcome: asyncio.Future[Any] = self._loop.create_future()
-        future.add_done_callback(lambda done: self.house.call_soon(settle, done, outcome))
+        future.add_done_callback(lambda done: self.host.call_soon(settle, done, outcome))
         self._work = work, future, outcome
         timer = self._timer()
         try:
@@ -480,7 +480,7 @@ class Connection(asyncio.Protocol):
     def _timer(self) -> asyncio.TimerHandle | None:
         conversation = self._conversation
         assert conversation is not None
-        limit = _least(conversation.variables.seconds("statement_timeout"), self.house.config.statement_timeout)
+        limit = _least(conversation.variables.seconds("statement_timeout"), self.host.config.statement_timeout)
         if not limit:
             return None
         return self._loop.call_later(max(0.0, self._started + limit - time.monotonic()), self.stop, TIMEOUT)
@@ -502,7 +502,7 @@ class Connection(asyncio.Protocol):
             outcome.set_result(None)
 
     def _ended(self, ended: StatementEnd) -> None:
-        self.house.count(self.analyst or "?", ended, time.monotonic() - self._started)
+        self.host.count(self.analyst or "?", ended, time.monotonic() - self._started)
 
 
 def _least(*limits: float) -> float:

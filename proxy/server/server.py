@@ -21,7 +21,7 @@ from planner.policy.server import dangers
 from proxy.server import monitor, tls
 from proxy.server.connection import Connection
 from proxy.server.journal import Journal
-from proxy.server.shared import House, MakeCatalog, policy_catalog
+from proxy.server.shared import MakeCatalog, Shared, policy_catalog
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers, reserved, spread
 
@@ -33,10 +33,10 @@ Python's own is 5 ms, twenty times as long as a free answer takes.
 
 
 class Server:
-    """A listener and its house; use `running`."""
+    """A listener, and what its connections share."""
 
-    def __init__(self, house: House, listener: asyncio.Server, watcher: asyncio.Server | None) -> None:
-        self.house, self._listener, self._watcher = house, listener, watcher
+    def __init__(self, shared: Shared, listener: asyncio.Server, watcher: asyncio.Server | None) -> None:
+        self.shared, self._listener, self._watcher = shared, listener, watcher
 
     @property
     def port(self) -> int:
@@ -49,7 +49,7 @@ class Server:
     async def close(self) -> bool:
         """Stop serving; return whether all work has ended."""
         self._listener.close()
-        ended = await self.house.close()
+        ended = await self.shared.close()
         if self._watcher is not None:
             self._watcher.close()
         return ended
@@ -66,23 +66,23 @@ async def start(
     """Return a server that listens; raises if it must not or can't. With peers, they share its port."""
     check(gate.policy, config)
     secured = certificate(gate.policy, config)
-    house = House(gate, config, journal=journal, secured=secured, peers=peers, make_catalog=make_catalog)
+    shared = Shared(gate, config, journal=journal, secured=secured, peers=peers, make_catalog=make_catalog)
     loop = asyncio.get_running_loop()
     watcher = None
     if config.metrics_port is not None:
-        pages = {"/health": house.health, "/metrics": house.measurements}
+        pages = {"/health": shared.health, "/metrics": shared.measurements}
         with _explained("127.0.0.1", config.metrics_port, "--metrics-port"):
             watcher = await monitor.serve(pages, config.metrics_port)
     try:
         with _explained(config.host, config.port, "--port"):
             listener = await loop.create_server(
-                lambda: Connection(house), config.host, config.port, backlog=256, reuse_port=peers is not None
+                lambda: Connection(shared), config.host, config.port, backlog=256, reuse_port=peers is not None
             )
     except BaseException:
         if watcher is not None:
             watcher.close()
         raise
-    return Server(house, listener, watcher)
+    return Server(shared, listener, watcher)
 
 
 def check(policy: Policy, config: Config) -> None:
@@ -123,11 +123,11 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    server.house.warm()
+    server.shared.warm()
     on_start(server.port)
     journal.info("listening", host=config.host, port=server.port, tls=config.encryption, auth=config.auth)
     await ended.wait()
-    journal.info("ending", connections=server.house.open)
+    journal.info("ending", connections=server.shared.open)
     clean = await server.close()
     journal.info("ended" if clean else "ended while a statement was still running")
     journal.close()

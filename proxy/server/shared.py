@@ -52,7 +52,7 @@ def policy_catalog(gate: Gate, analyst: str, database: str, settings: Callable[[
     return Catalog(gate, analyst, database=database, settings=settings)
 
 
-class House:
+class Shared:
     """What all connections of a server share."""
 
     def __init__(

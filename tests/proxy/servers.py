@@ -64,7 +64,7 @@ class Running:
 
     @property
     def gate(self) -> Gate:
-        return self.server.house.gate
+        return self.server.shared.gate
 
     def dsn(self, user: str = "ann", **more: object) -> str:
         parts = {"host": "127.0.0.1", "port": self.port, "user": user, "dbname": "noisegate", **more}

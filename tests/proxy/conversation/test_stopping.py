@@ -104,12 +104,12 @@ def replies(connection: Connection) -> str:
 
 
 def busy(server: Running) -> int:
-    return server.server.house.places.running
+    return server.server.shared.places.running
 
 
 def idle(server: Running) -> bool:
     """Return whether all places are free, and nobody waits for one."""
-    return not busy(server) and not server.server.house.places.waiting
+    return not busy(server) and not server.server.shared.places.waiting
 
 
 # --- stopping one -------------------------------------------------------------------------------------------
@@ -183,7 +183,7 @@ def test_heavy_statements_of_one_keep_nobody_else_waiting(server: Running) -> No
         assert bob.execute("SELECT relname FROM pg_class WHERE relname = 'towns'").fetchall() == [("towns",)]
         assert health(server) == "ok\n"
         assert busy(server) == MOST_AT_ONCE
-    assert server.server.house.places.waiting == 2 * THREADS - MOST_AT_ONCE
+    assert server.server.shared.places.waiting == 2 * THREADS - MOST_AT_ONCE
     for connection in anns:
         connection.close()
     wait_until(lambda: idle(server))
@@ -195,7 +195,7 @@ def test_heavy_statements_of_one_keep_nobody_else_waiting(server: Running) -> No
 def test_the_health_check_needs_no_place(server: Running) -> None:
     go_on = threading.Event()
     for number in range(2 * THREADS):
-        server.server.house.submit(go_on.wait, whose=f"analyst {number}")
+        server.server.shared.submit(go_on.wait, whose=f"analyst {number}")
     wait_until(lambda: busy(server) == THREADS)
     assert health(server) == "ok\n"
     assert busy(server) == THREADS

@@ -90,7 +90,7 @@ def test_a_crowd_spends_no_more_than_there_is_gets_its_own_answers_and_leaves_no
         crowd, held = Crowd(server), []
         for half in range(2):
             asyncio.run(crowd.everyone(first=half * CONNECTIONS))
-            wait_until(lambda: not server.server.house.connections)
+            wait_until(lambda: not server.server.shared.connections)
             held.append(resident_bytes())
         ledger, caps = server.gate.ledger, {name: server.gate.caps(name) for name in ("ann", "bob")}
         assert ledger.spent("default") <= to_units_down(server.gate.cap)
@@ -101,5 +101,5 @@ def test_a_crowd_spends_no_more_than_there_is_gets_its_own_answers_and_leaves_no
         assert crowd.ends["answered"] > 2 * CONNECTIONS
         assert crowd.ends["killed"] > 0
         assert "error:" not in server.log.getvalue()
-        assert server.server.house.open == 0
+        assert server.server.shared.open == 0
         assert held[1] <= MOST_GROWTH * held[0]

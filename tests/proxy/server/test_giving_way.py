@@ -73,8 +73,8 @@ def test_an_unread_copy_holds_no_more_than_a_few_pieces(server: Running) -> None
             raw.detach()
         connection.pgconn.send_query(f"COPY ({WIDE}) TO STDOUT".encode())
         connection.pgconn.flush()
-        [mine] = server.server.house.connections.values()
-        wait_until(lambda: mine._writable is not None and not server.server.house.places.running)
+        [mine] = server.server.shared.connections.values()
+        wait_until(lambda: mine._writable is not None and not server.server.shared.places.running)
         assert waiting(mine) <= 2 * CHUNK_BYTES
         with psycopg.connect(server.dsn("bob")) as other:
             assert other.execute("SELECT 1").fetchall() == [(1,)]

@@ -146,7 +146,7 @@ def test_a_handshake_that_fails_and_one_that_never_comes_end_the_connection(adul
                 assert client.socket.recv(1) == b"S"
                 client.send(noise)
                 assert client.is_closed()
-        wait_until(lambda: not server.server.house.connections)
+        wait_until(lambda: not server.server.shared.connections)
 
 
 def test_cancel_works_over_tls_and_needs_the_secret(adult_policy: Path) -> None:
@@ -154,7 +154,7 @@ def test_cancel_works_over_tls_and_needs_the_secret(adult_policy: Path) -> None:
         key = next(reply for reply in client.login() if reply.kind == "K").body
         process, secret = struct.unpack("!I", key[:4])[0], key[4:]
         client.send(m.Query("SELECT count(*) FROM generate_series(1, 100000000000) AS t(i)"))
-        wait_until(lambda: any(c._work is not None for c in server.server.house.connections.values()))
+        wait_until(lambda: any(c._work is not None for c in server.server.shared.connections.values()))
         for guess in (b"\0\0\0\0", secret + b"x"):
             with raw(server.port) as stranger:
                 stranger.send(m.CancelRequest(process, guess))
@@ -210,7 +210,7 @@ def test_what_a_client_sends_meanwhile_is_not_taken_in_without_limit(server: Run
             while sent < 100_000_000:
                 sent += client.socket.send(m.Query("SELECT 1").write() * 1_000)
         assert sent < 100_000_000
-        [found] = [c for c in server.server.house.connections.values() if c._work is not None]
+        [found] = [c for c in server.server.shared.connections.values() if c._work is not None]
         assert found._decoder.waiting <= connections.MOST_UNREAD + 2**18
         server.loop.call_soon_threadsafe(found.abort)
 
@@ -255,7 +255,7 @@ def test_flipped_and_cut_bytes_disturb_nobody(server: Running, bystander: RawCli
             assert left in (b"", b"N")
             assert all(reply.fields["C"] != "XX000" for reply in replies if reply.kind == "E")
     assert "error:" not in server.log.getvalue()
-    wait_until(lambda: server.server.house.open == 1)
+    wait_until(lambda: server.server.shared.open == 1)
 
 
 def test_sockets_that_say_nothing_keep_nobody_out(adult_policy: Path) -> None:
@@ -266,11 +266,11 @@ def test_sockets_that_say_nothing_keep_nobody_out(adult_policy: Path) -> None:
             with raw(server.port) as client:
                 assert kinds(client.login()).endswith("KZ")
                 assert kinds(inside.ask(m.Query("SELECT 1"))).endswith("Z")
-                wait_until(lambda: len(server.server.house.connections) <= 4)
+                wait_until(lambda: len(server.server.shared.connections) <= 4)
         assert sum(client.is_closed() for client in silent[:-2]) == 48, "the oldest are ended first"
         for client in silent:
             client.close()
-        wait_until(lambda: not server.server.house.connections)
+        wait_until(lambda: not server.server.shared.connections)
 
 
 # --- a log that can't be written ---------------------------------------------------------------------------
@@ -328,7 +328,7 @@ def test_what_comes_while_a_slow_reader_catches_up_is_answered(server: Running) 
     with raw(server.port) as client:
         client.login()
         client.send(m.Query("SELECT repeat('x', 1000) FROM generate_series(1, 10000) AS t(i)"))
-        wait_until(lambda: any(c._writable is not None for c in server.server.house.connections.values()))
+        wait_until(lambda: any(c._writable is not None for c in server.server.shared.connections.values()))
         client.send(m.Query("SELECT 1"))
         found = client.replies()
         while sum(reply.kind == "Z" for reply in found) < 2:

@@ -198,7 +198,7 @@ def test_a_damaged_exchange_ends_cleanly(server: Running, bystander: RawClient, 
         assert_clean(found)
         ends.append(found[-1].fields["C"] if found and found[-1].kind == "E" else "closed")
     assert "error:" not in server.log.getvalue()
-    wait_until(lambda: len(server.server.house.connections) == 1)
+    wait_until(lambda: len(server.server.shared.connections) == 1)
     wait_until(lambda: descriptors() <= before)
     if damage not in ("repeated", "longer than it says", "before another", "flipped"):
         assert "in" not in ends
@@ -386,7 +386,7 @@ def test_plaintext_after_the_request_for_tls_is_refused(required: Running) -> No
                 answer += some
             assert answer[:1] in (b"", b"\x15"), "a TLS alert, or nothing"
     assert "error:" not in required.log.getvalue()
-    wait_until(lambda: not required.server.house.connections)
+    wait_until(lambda: not required.server.shared.connections)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1])
@@ -441,7 +441,7 @@ def test_a_cancel_request_in_plaintext_is_obeyed_only_with_its_secret(required: 
         client.send(final_message(challenged(client)))
         key = next(reply for reply in client.replies() if reply.kind == "K").body
         client.send(m.Query("SELECT count(*) FROM generate_series(1, 100000000000) AS t(i)"))
-        wait_until(lambda: any(c._work is not None for c in required.server.house.connections.values()))
+        wait_until(lambda: any(c._work is not None for c in required.server.shared.connections.values()))
         for secret in (bytes(4), b"", key[4:] + b"\0", key[4:]):
             with raw(required.port) as other:
                 other.send(m.CancelRequest(struct.unpack("!I", key[:4])[0], secret))

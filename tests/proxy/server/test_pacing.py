@@ -57,9 +57,9 @@ def test_no_more_addresses_are_remembered_than_may_be() -> None:
 
 def test_whoever_waits_to_log_in_is_not_ended_to_make_room(adult_policy: Path) -> None:
     with running(adult_policy, max_connections=5) as server, ExitStack() as silent, ThreadPoolExecutor(1) as pool:
-        failed(server.server.house.pace, 10_000, now=time.monotonic(), address="127.0.0.1")
+        failed(server.server.shared.pace, 10_000, now=time.monotonic(), address="127.0.0.1")
         login = pool.submit(psycopg.connect, server.dsn())
-        wait_until(lambda: any(not found.silent for found in list(server.server.house.connections.values())))
+        wait_until(lambda: any(not found.silent for found in list(server.server.shared.connections.values())))
         for _ in range(20):
             silent.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         with login.result() as connection:

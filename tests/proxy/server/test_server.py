@@ -325,7 +325,7 @@ def test_connections_are_limited_for_all_and_for_each_analyst(adult_policy: Path
         with pytest.raises(psycopg.OperationalError, match="too many clients"):
             psycopg.connect(server.dsn("bob"))
         anns[0].close()
-        wait_until(lambda: server.server.house.open == 2)
+        wait_until(lambda: server.server.shared.open == 2)
         psycopg.connect(server.dsn("bob")).close()
         for connection in (anns[1], bob):
             connection.close()
@@ -393,7 +393,7 @@ def test_shutting_down_tells_idle_clients_and_stops_what_is_not_charged(adult_po
         idle, busy = psycopg.connect(server.dsn()), psycopg.connect(server.dsn("bob"))
         found: list[BaseException] = []
         thread = start_slow(busy, found)
-        wait_until(lambda: any(c._work is not None for c in server.server.house.connections.values()))
+        wait_until(lambda: any(c._work is not None for c in server.server.shared.connections.values()))
         server.shut_down()
         thread.join(30)
         assert "administrator command" in str(found[0])
@@ -410,7 +410,7 @@ def test_shutting_down_finishes_what_is_charged(adult_policy: Path, monkeypatch:
         def shut_down() -> None:
             ending.append(threading.Thread(target=server.shut_down))
             ending[0].start()
-            wait_until(lambda: all(c._closing for c in server.server.house.connections.values()))
+            wait_until(lambda: all(c._closing for c in server.server.shared.connections.values()))
 
         with monkeypatch.context() as patch:
             at_step(patch, "answering", shut_down)
