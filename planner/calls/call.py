@@ -29,6 +29,7 @@ from planner.ledger.accounts import Caps, Charge, Quote, Release
 from planner.ledger.stores import Connection
 from planner.plans import explain
 from planner.plans.explain import Explanation
+from planner.plans.moment import Moment
 from planner.plans.plan import Planner, Prepared
 from planner.plans.settings import Settings
 from planner.policy.file import Policy
@@ -206,21 +207,15 @@ class Caller(Preparing, Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
+    def moment(self) -> Moment:
+        """What was true when the statement began."""
+
+    @property
     def planning_round(self) -> threading.Lock:
         """Held while a round is planned: the largest take a core and 1 or 2 GB."""
 
     def planner(self, settings: Settings) -> Planner: ...
-    def find(self, question: str, *, table: str) -> list[Release]:
-        """Return the releases that answer a question about a table, newest first."""
-
-    def version(self, table: str) -> int:
-        """Return the version of a table's data."""
-
-    def moved(self) -> Mapping[str, Fraction]:
-        """Return by how much each account's share of the budget was changed."""
-
     def caps(self, analyst: str) -> Caps: ...
-    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]: ...
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]:
         """Return a transaction for what is kept beside the releases."""
 

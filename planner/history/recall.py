@@ -40,7 +40,7 @@ from planner.history.chart import (
 )
 from planner.history.marginals import Told
 from planner.history.pool import Key, Pool, added_told, pooled
-from planner.ledger.ledger import Ledger
+from planner.ledger.snapshot import Snapshot
 from planner.policy.file import Table
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
@@ -234,9 +234,9 @@ class _Base:
 class History:
     """Everything linear that was released about one table. Threads may share it."""
 
-    def __init__(self, table: Table, ledger: Ledger, kept: Kept[Any] | None = None) -> None:
-        """Read what a ledger has about a table, and keep what was worked out, with other histories or alone."""
-        self._table, self._ledger = table, ledger
+    def __init__(self, table: Table, kept: Kept[Any] | None = None) -> None:
+        """Begin with nothing; keep what is worked out, with other histories or alone."""
+        self._table = table
         self._found: dict[int, Found] = {}
         self._last = 0
         self._forms: Forms = {}
@@ -313,12 +313,20 @@ class History:
             self._kept.put(key, choice, array_bytes(choice.axes))
         return choice.axes, tuple(sorted(choice.features))
 
+    @property
+    def last(self) -> int:
+        """Return up to which release this was read."""
+        return self._last
+
     def found(self, version: int) -> Found:
-        """Return what was released on a version of the data, after reading what is new in the ledger."""
+        """Return what was released on a version of the data, as far as it was read."""
+        return self._found.get(version, Found())
+
+    def read(self, snapshot: Snapshot) -> History:
+        """Return the history after reading on, up to a moment of the ledger."""
         with self._lock:
             new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
-            last, contents = self._ledger.contents(self._table.name, after=self._last)
-            for content in contents:
+            for content in snapshot.contents(self._table.name, after=self._last):
                 brought, told = new[content.version]
                 if content.kind == "marginals" and (whole := symmetric.read(content, self._table)) is not None:
                     told.append(whole)
@@ -326,8 +334,8 @@ class History:
                     brought.append(linear)
             for at, each in new.items():
                 self._found[at] = self._found.get(at, Found()).plus(*each)
-            self._last = last
-            return self._found.get(version, Found())
+            self._last = max(self._last, snapshot.last)
+            return self
 
     def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""

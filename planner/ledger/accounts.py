@@ -123,6 +123,24 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Edition:
+    """A version of a table's data, and the fingerprint of the source that was first read in it; None if none was."""
+
+    version: int
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was seen of a source when a release was drawn: its fingerprint, if it has one, and which rows there are."""
+
+    table: str
+    version: int
+    fingerprint: str | None
+    rows: str
+
+
+@dataclass(frozen=True)
 class Charge:
     """One more cost on the cells of one version of a table; `analyst` says who pays, where that is not who asks.
 
@@ -319,6 +337,10 @@ class View:
             account_spent=self.account_spent(population, analyst),
             account_after=after.account_spent(population, analyst),
         )
+
+    def only_gaussian(self, population: str) -> bool:
+        """Return whether all releases about the population have Gaussian noise."""
+        return self.kinds.get(population, frozenset()) <= GAUSSIAN_KINDS
 
     def surely_within(self, caps: Caps, population: str, *, analyst: str, moved: Fraction) -> bool:
         """Return whether no cap is passed, as far as can be told without looking for the dearest cells."""

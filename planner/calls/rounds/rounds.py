@@ -42,6 +42,7 @@ from planner.calls.rounds.roster import Enlisted, Wish
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import SHARE, Release, total
 from planner.plans import explain
+from planner.plans.plan import Planner
 from planner.plans.release import versioned
 from planner.plans.settings import LEAST, MOST
 from planner.policy.file import Policy
@@ -136,7 +137,8 @@ def _wish(caller: Caller, arguments: Arguments) -> Wish:
 
 def workshop(caller: Caller) -> Workshop:
     """Return where the queries of a round are planned."""
-    return Workshop(caller.planner, caller.policy.tables)
+    moment = caller.moment
+    return Workshop(lambda settings: Planner(moment, settings), caller.policy.tables)
 
 
 def asked(gate: Preparing, entry: Enlisted) -> Asked:
@@ -191,7 +193,9 @@ def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
 
 def released(caller: Caller, round_: str) -> Release | None:
     """Return the record of a round's release on today's data; None if it is open."""
-    return roster.released(caller, round_, protected(caller.policy))
+    moment = caller.moment
+    record = partial(moment.find, roster.question_of(round_))
+    return roster.released(record(), lambda name: moment.edition(name).version, protected(caller.policy))
 
 
 def protected(policy: Policy) -> list[str]:
@@ -277,7 +281,7 @@ def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) 
         each_alone = shop.each_alone(queries)
     if len(weights) == 1 and terms.rho is None and deal.together.rho:
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
-    planner = caller.planner(caller.settings)
+    planner = shop.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
     return Settled(
         round_,
@@ -305,7 +309,7 @@ def _checked_weights(caller: Caller, queries: Sequence[Asked], terms: Terms) -> 
     for name in terms.weights or {}:
         if name not in taking_part:
             raise BadValue(f"{name} takes no part in the round", hint=f"its analysts are: {', '.join(taking_part)}")
-    moved = caller.moved()
+    moved = caller.moment.moved
     shares = {
         name: max(found.share + moved.get(name, Fraction(0)), Fraction(1, 10**6))
         for name, found in caller.policy.analysts.items()
@@ -375,7 +379,7 @@ def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> Told:
     key = versioned(found.versions[table], f"round\0{found.round}\0{at}")
     record = _Record(table, found.versions[table], roster.question_of(found.round), key, body)
     for payer in found.deal.paid:
-        for quote in caller.quote(found.deal.charges, analyst=payer):
+        for quote in caller.moment.quote(found.deal.charges, analyst=payer):
             quote.check(caller.caps(payer))
     shares, account = _shares(found, at), found.deal.account or caller.analyst
     new, charged = caller.release(

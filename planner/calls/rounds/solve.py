@@ -190,7 +190,7 @@ class Joining:
             return True
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
-        history, version = planner.histories[table.name], planner.version(table.name)
+        history, version = planner.history(table.name), planner.version(table.name)
         meeting = met(group, history, history.found(version).plus(*pending))
         if meeting is None:
             return False
@@ -270,7 +270,7 @@ class Joining:
         """Plan questions as one problem: rows that are missing on a chart fine enough for all of them."""
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
-        history, version = planner.histories[table.name], planner.version(table.name)
+        history, version = planner.history(table.name), planner.version(table.name)
         recall = history.recall(union([one.question for one in group]), version=version, pending=pending)
         assert recall is not None
         W = np.vstack([_rows(recall.chart, one.question) for one in group])
@@ -325,7 +325,7 @@ class Joining:
             return None
         planner = self.shop.planner(self.settings[0])
         version = planner.version(table)
-        recall = planner.histories[table].recall(union([one.question for one in group]), version=version)
+        recall = planner.history(table).recall(union([one.question for one in group]), version=version)
         assert recall is not None
         analysts = []
         for name, weight in weights.items():
@@ -383,7 +383,7 @@ class Joining:
             planner, pending = self.shop.planner(self.settings[0]), self._pending(table)
             if self.recalls[0] != list(self.tasks):
                 self.recalls = list(self.tasks), OrderedDict()
-            found = planner.histories[table].recall(
+            found = planner.history(table).recall(
                 question,
                 version=planner.version(table),
                 pending=pending if any(pending) else None,
@@ -399,7 +399,7 @@ class Joining:
         """Plan questions about whole marginals as one problem, part by part."""
         question, targets = merged(group)
         table, planner = question.workspace.table, self.shop.planner(self.settings[0])
-        version, history = planner.version(table.name), planner.histories[table.name]
+        version, history = planner.version(table.name), planner.history(table.name)
         first = not any(self._pending(table.name))
         task = marginal.planned(question, (), history.told(version), version=version, target=targets)
         self.releases.update(task.releases)

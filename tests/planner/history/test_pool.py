@@ -178,7 +178,7 @@ def test_a_history_read_at_once_tells_what_one_that_grew_tells(gate: Gate, tmp_p
         session.execute(f"SET noisegate.as_of = {last}")
         assert session.execute(sql).rows == before.rows
         session.execute("RESET noisegate.as_of")
-    history: History = again.histories["people"]
+    history: History = again.histories["people"].read(again.ledger.snapshot())
     assert history.found(1).count == sum(
         content.kind == "linear" for content in again.ledger.contents("people", after=0)[1]
     )
