@@ -30,6 +30,7 @@ from planner.plans.moment import Moment
 from planner.plans.plan import Plan, Planner, rho_of_each
 from planner.plans.result import Interval, OutputColumn, Result, single_column
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.policy.file import Policy
 from planner.shared import Shared
 from planner.sources.measure import Meter
@@ -309,7 +310,7 @@ class Session:
 
     def release(
         self,
-        tasks: Sequence[functions.Payable],
+        tasks: Sequence[Payable],
         sql: str,
         step: Step,
         *,
@@ -329,7 +330,7 @@ class Session:
                 raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
             meter = meters.setdefault(task.table, self.gate.meters[task.table].at(edition))
             payer = payers.get(task.key, self.analyst)
-            draft = (table.population, table.name, task.version, payer, sql, task.kind, task.draw(meter))
+            draft = (table.population, table.name, task.version, payer, sql, task.kind.value, task.draw(meter))
             drafts.append(Draft(task.key, task.digest, *draft, task.cost))
         if not drafts:
             return [], Fraction(0)

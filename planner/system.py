@@ -12,7 +12,8 @@ from planner.calls.rounds import roster
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, Row, create
 from planner.duck.sandbox import Workbench
-from planner.ledger.accounts import SHARE, View, shown_payers
+from planner.ledger.accounts import View, shown_payers
+from planner.ledger.kinds import Kind
 from planner.ledger.ledger import Ledger
 from planner.policy.file import Policy, budget_cap
 
@@ -125,7 +126,7 @@ def _queries(books: Books) -> Iterator[Row]:
     """One row for each question that was paid for: the releases of one statement stand in a row."""
     current: list[Any] = []
     for r in books.ledger.releases():
-        if r.kind == SHARE:  # what was paid is told by the releases of which it is a share
+        if r.kind == Kind.SHARE:  # what was paid is told by the releases of which it is a share
             continue
         if current and (current[0].analyst, current[0].sql) != (r.analyst, r.sql):
             yield _query(current)

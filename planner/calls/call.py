@@ -22,7 +22,7 @@ from sqlglot import exp
 
 from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
-from planner.cells.costs import Cost, rho_of
+from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, create
 from planner.duck.sandbox import Sandbox, Workbench, span
 from planner.ledger.accounts import Caps, Charge, Quote, Release
@@ -32,8 +32,8 @@ from planner.plans.explain import Explanation
 from planner.plans.moment import Moment
 from planner.plans.plan import Planner, Prepared
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.policy.file import Policy
-from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.query import Catalog, Compiled
 
@@ -75,24 +75,6 @@ class Constant:
 
 Arguments = Mapping[str, Constant]
 """The argument for each parameter of a function; Constant(None) where it was left out."""
-
-
-class Payable(Protocol):
-    """Something to release: drawn first, then charged and stored in one commit."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def cost(self) -> Cost | None: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    def draw(self, meter: Meter) -> bytes: ...
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,7 @@ from planner.history.chart import (
 )
 from planner.history.marginals import Told
 from planner.history.pool import Key, Pool, added_told, pooled
+from planner.ledger.kinds import Kind
 from planner.ledger.snapshot import Snapshot
 from planner.policy.file import Table
 from planner.questions.linear import Question
@@ -328,9 +329,9 @@ class History:
             new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
             for content in snapshot.contents(self._table.name, after=self._last):
                 brought, told = new[content.version]
-                if content.kind == "marginals" and (whole := symmetric.read(content, self._table)) is not None:
+                if content.kind == Kind.MARGINALS and (whole := symmetric.read(content, self._table)) is not None:
                     told.append(whole)
-                if content.kind == "linear" and (linear := evidence(content, self._table, self._forms)) is not None:
+                if content.kind == Kind.LINEAR and (linear := evidence(content, self._table, self._forms)) is not None:
                     brought.append(linear)
             for at, each in new.items():
                 self._found[at] = self._found.get(at, Found()).plus(*each)

@@ -16,14 +16,7 @@ from typing import Protocol
 
 from planner.basics.errors import BudgetExceeded
 from planner.cells.costs import PARTS, UNIT_BITS, Cost, Spending, dearest, rho_of
-
-SHARE = "share"
-"""The kind of what tells nothing, and is charged to an account and not to a population: an analyst's share of what
-releases beside it have charged the population."""
-
-GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled", "round", SHARE})
-"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds. A choice, a settled decision and the
-record of a round are made from such ones, and a share tells nothing."""
+from planner.ledger.kinds import GAUSSIAN_KINDS, Kind
 
 
 def joint_account(analysts: Iterable[str]) -> str:
@@ -68,7 +61,7 @@ class Draft:
         key: SHA-256 in hex; one key never gets a second draw.
         question: SHA-256 in hex of the question, whatever its accuracy.
         version: version of the table's data that was read.
-        analyst: who pays for it; `joint_account` if several do, each by a draft of kind `SHARE`.
+        analyst: who pays for it; `joint_account` if several do, each by a draft of kind `Kind.SHARE`.
         body: what is released, encoded; the ledger does not look inside.
     """
 
@@ -85,7 +78,7 @@ class Draft:
 
     @property
     def charge(self) -> Charge:
-        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == SHARE)
+        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == Kind.SHARE)
 
 
 @dataclass(frozen=True)

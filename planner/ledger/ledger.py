@@ -6,8 +6,8 @@ the transaction that checks the caps, so that any number of threads, processes a
 are no leases: whoever is paused or cut off in the middle holds nothing but a lock that ends with its connection, and
 no decision looks at a clock.
 
-Where the rows are kept, an SQLite file or PostgreSQL, is the matter of planner/ledger/stores. What a machine remembers of its
-ledger apart from it is the matter of planner/ledger/born.
+Where the rows are kept, an SQLite file or PostgreSQL, is the matter of planner/ledger/stores. What a machine
+remembers of its ledger apart from it is the matter of planner/ledger/born.
 """
 
 from __future__ import annotations

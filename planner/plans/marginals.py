@@ -23,10 +23,14 @@ from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_do
 from planner.history import marginals
 from planner.history.marginals import MarginalQuestion, Told
 from planner.ledger.accounts import Release
+from planner.ledger.kinds import Kind
+from planner.plans.estimates import Columns, Estimates, linear_columns, recipe_error
 from planner.plans.rounding import rounded
+from planner.plans.wording import number
 from planner.questions import body
 from planner.questions.linear import MOST_UNITS
 from planner.sources.measure import Meter
+from planner.sql.query import Aggregate, Measured
 from planner.sql.workload import Floats, Recipe
 
 SLACK = 1e-6
@@ -46,7 +50,7 @@ class MarginalTask:
     cost: Cost | None
     path: str
     ways: Mapping[str, float] = field(default_factory=dict)  # rho on the dearest cell, by way
-    kind: str = "marginals"
+    kind: Kind = Kind.MARGINALS
     _found: dict[tuple[int, ...], dict[Subset, Floats]] = field(default_factory=dict, repr=False)
 
     history: ClassVar[tuple[Release, ...]] = ()
@@ -116,6 +120,19 @@ class MarginalTask:
     def points(self, _: int) -> Floats:
         """Return what one record adds to a count of any set, shape (1, 1, 1)."""
         return np.ones((1, 1, 1))
+
+    @property
+    def said(self) -> str:
+        return f"{number(self.rows, 'noisy sum')} of {number(len(self.made), 'part')} of the marginals"
+
+    def columns(self, measured: Measured, new: Sequence[Release], s: int, z: float) -> tuple[Columns, str]:
+        if s not in self.sets:
+            return {}, ""
+        known = Estimates(*self.answers(new, s))
+        return linear_columns(measured, self.recipes, known, lambda: self.points(s), s, z), ""
+
+    def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:
+        return recipe_error(self.recipes, self.variances, number, aggregate, z)
 
     def _all_told(self, new: Sequence[Release]) -> list[Told]:
         table = self.question.workspace.table

@@ -18,8 +18,9 @@ from planner.history.recall import History, Recall, recallable, small
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask, planned
 from planner.plans.moment import Moment
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task
+from planner.plans.release import DistinctTask, LinearTask, QuantileTask
 from planner.plans.settings import Settings
+from planner.plans.task import Task
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled, Noise

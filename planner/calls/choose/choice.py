@@ -13,12 +13,14 @@ from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import Caller, Payable, Row, Step, Told
+from planner.calls.call import Caller, Row, Step, Told
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
 from planner.ledger.accounts import Release
+from planner.ledger.kinds import Kind
 from planner.plans.release import Residual, versioned
+from planner.plans.task import Payable
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
 
@@ -73,7 +75,7 @@ class Record:
     version: int
     digest: str
     body: bytes
-    kind: str = "choice"
+    kind: Kind = Kind.CHOICE
     cost: Cost = NOTHING
 
     @property

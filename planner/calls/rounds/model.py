@@ -12,10 +12,10 @@ import numpy as np
 from planner.calls.rounds.roster import Enlisted
 from planner.history.chart import Evidence, made_evidence
 from planner.ledger.accounts import Charge, total
-from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Prepared
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Residual, versioned
+from planner.plans.release import Residual, versioned
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.questions import body
 from planner.sources.measure import Meter
 from planner.sql.query import Compiled
@@ -60,9 +60,6 @@ class Joint(Residual):
         """Return what will be released, as evidence that has not told anything yet."""
         zeros = np.zeros((self.made.groups, len(self.measurement.K)))
         return replace(made_evidence(self.made, self.measurement, zeros), also=frozenset(self.also))
-
-
-Payable = Joint | LinearTask | MarginalTask | DistinctTask | QuantileTask
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,12 +20,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Asked, Payable, Together
+from planner.calls.rounds.model import Asked, Together
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.calls.rounds.solve import Within
 from planner.cells.bills import capped, covers, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
 from planner.ledger.accounts import Charge, joint_account, total
+from planner.plans.task import Payable
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
 

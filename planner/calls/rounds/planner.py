@@ -11,14 +11,15 @@ import numpy as np
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
-from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
+from planner.calls.rounds.model import Asked, Joint, Together, scaled
 from planner.calls.rounds.solve import MET, Joining, Solver, Within
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner
-from planner.plans.release import LinearTask, Task
+from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
+from planner.plans.task import Payable, Task
 from planner.policy.file import Table
 from planner.sql.workload import Floats
 

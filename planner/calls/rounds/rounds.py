@@ -40,7 +40,8 @@ from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
 from planner.calls.rounds.roster import Enlisted, Wish
 from planner.cells.costs import Cost, constant
-from planner.ledger.accounts import SHARE, Release, total
+from planner.ledger.accounts import Release, total
+from planner.ledger.kinds import Kind
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import versioned
@@ -332,7 +333,7 @@ class _Record:
     digest: str
     key: str
     body: bytes
-    kind: str = "round"
+    kind: Kind = Kind.ROUND
     cost: Cost = NOTHING
 
     def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - nothing more is read
@@ -348,7 +349,7 @@ class _Share:
     digest: str
     key: str
     cost: Cost
-    kind: str = SHARE
+    kind: Kind = Kind.SHARE
 
     def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - it tells nothing
         return b""

@@ -24,7 +24,7 @@ from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from planner.calls.rounds.axes import MAX_ENTRIES, Meeting, met, owners
 from planner.calls.rounds.batches import MAX_ROWS, Linear, Whole, alike, fitting, merged, points, sized
-from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
+from planner.calls.rounds.model import Asked, Joint, Together, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
@@ -36,8 +36,9 @@ from planner.plans import marginals as marginal
 from planner.plans.explain import aggregate_error
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner, Prepared
-from planner.plans.release import LinearTask, Task
+from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
+from planner.plans.task import Payable, Task
 from planner.questions import linear
 from planner.questions.linear import Question
 from planner.sql.workload import Floats

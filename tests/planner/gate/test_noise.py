@@ -24,8 +24,9 @@ from planner.cells.costs import Cost, rho_of
 from planner.cells.workspace import Axis, Feature
 from planner.counting.tally import Tally
 from planner.gate import Gate
-from planner.plans.release import DistinctTask, LinearTask, Task
+from planner.plans.release import DistinctTask, LinearTask
 from planner.plans.result import Result
+from planner.plans.task import Task
 from planner.questions.body import decode
 from planner.sources.measure import Meter
 from planner.sql import statement

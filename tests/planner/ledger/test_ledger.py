@@ -26,7 +26,8 @@ import pytest
 
 from planner.basics.errors import BudgetExceeded, LedgerFailed
 from planner.cells.costs import Cost, constant, simplified, to_units
-from planner.ledger.accounts import SHARE, Caps, Charge, Draft, Quote, Release, joint_account
+from planner.ledger.accounts import Caps, Charge, Draft, Quote, Release, joint_account
+from planner.ledger.kinds import Kind
 from planner.ledger.ledger import Ledger
 from planner.ledger.stores import sqlite
 from planner.ledger.stores.sqlite import SqliteStore
@@ -77,7 +78,7 @@ def where_sex(index: int, units: int) -> Cost:
     return Cost(("sex#1",), (np.array([index == 0, index == 1]).astype(int),), np.array([0, units]))
 
 
-def shared(key: str, analyst: str, cost: Cost, kind: str = SHARE) -> Draft:
+def shared(key: str, analyst: str, cost: Cost, kind: str = Kind.SHARE.value) -> Draft:
     return Draft(key, "q", "everyone", "people", 1, analyst, "", kind, b"", cost)
 
 
