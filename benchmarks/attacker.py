@@ -1,8 +1,9 @@
 """An honest client beside an attacker: how long free answers take while one analyst does what it can to the others.
 
-Run with `python -m benchmarks.attacker [attack …]`. For each attack the same questions are asked while it is quiet,
-while the attack runs, and when it is over, in one run; what counts is the ratio of the medians, at most 2. The attacker
-is another analyst, in a process of its own. At the end all answers are asked for again: they must be what they were.
+Run with `python -m benchmarks.attacker [--rounds 5] [attack …]`. For each attack the same questions are asked in turn
+while it is quiet and while the attack runs, several times in one run, so that whatever else the machine does falls on
+both. What counts is the ratio of the medians, at most 2. The attacker is another analyst, in a process of its own.
+Answers must be what they were, every time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ from benchmarks.soak import ADULT, DASHBOARD
 from planner.policy.passwords import scram_verifier
 
 PASSWORD = "correct horse battery staple"
-ASKED = 3 * len(DASHBOARD)
-"""Questions in each of the three parts."""
+LEAST, SECONDS = 3 * len(DASHBOARD), 1.5
+"""Questions in each part, however long they take, and how long more are asked."""
+
+SETTLED = 0.1
+"""A server that uses less than this part of a core is quiet again."""
 
 LARGE = "SELECT i::int4 AS a, i * 3 AS b, 'row ' || i AS c FROM generate_series(1, 100000) AS t(i)"
 JOIN = "SELECT count(*) FROM adult_synth a, adult_synth b, adult_synth c WHERE a.age + b.age * c.age % 7 = {number}"
@@ -147,16 +152,40 @@ def policy(folder: Path) -> Path:
     return path
 
 
-def asked(connect: Callable[[], psycopg.Connection[Any]]) -> tuple[list[float], dict[str, list[tuple[Any, ...]]]]:
-    """Return how long each of the questions took on one connection, and what the answers were."""
-    took, told = list[float](), dict[str, list[tuple[Any, ...]]]()
-    with connect() as connection:
-        for number in range(ASKED):
-            sql = DASHBOARD[number % len(DASHBOARD)]
+Answers = dict[str, list[tuple[Any, ...]]]
+
+
+@dataclass(frozen=True)
+class Part:
+    """How long each question took in one part of a run, and what the answers were."""
+
+    took: list[float]
+    told: Answers
+
+    def at(self, percent: int) -> float:
+        return statistics.quantiles(self.took, n=100, method="inclusive")[percent - 1]
+
+
+def asked(server: Served) -> Part:
+    """Ask all questions again and again on one connection."""
+    took, told = list[float](), Answers()
+    with psycopg.connect(_dsn(server, "ann"), autocommit=True) as connection:
+        end = time.perf_counter() + SECONDS
+        while len(took) < LEAST or time.perf_counter() < end:
+            sql = DASHBOARD[len(took) % len(DASHBOARD)]
             start = time.perf_counter()
             told[sql] = connection.execute(sql).fetchall()
             took.append(time.perf_counter() - start)
-    return took, told
+    return Part(took, told)
+
+
+def settle(server: Served) -> None:
+    """Wait until a server has got over what it was asked."""
+    while True:
+        before = server.held().cpu
+        time.sleep(0.5)
+        if server.held().cpu - before < 0.5 * SETTLED:
+            return
 
 
 @contextmanager
@@ -176,45 +205,52 @@ def _dsn(server: Served, user: str) -> str:
     return f"{server.dsn(user)} password='{PASSWORD}'"
 
 
-def ratios(name: str, server: Served) -> dict[str, object]:
+def ratios(name: str, server: Served, *, rounds: int) -> dict[str, object]:
     """Return how much longer answers take while attacked, and what the server holds then; raise if one was lost."""
-
-    def connect() -> psycopg.Connection[Any]:
-        return psycopg.connect(_dsn(server, "ann"), autocommit=True)
-
-    asked(connect)  # all is paid for from here on
-    quiet, before = asked(connect)
-    with attacked(name, server):
-        try:
-            under, meanwhile = asked(connect)
-        except psycopg.Error as error:
-            return {"attack": name, "failed": str(error).splitlines()[0], "MB": round(server.held().megabytes)}
-        held = server.held()
-    after, later = asked(connect)
-    if not before == meanwhile == later:
-        raise AssertionError(f"{name}: answers are not what they were")
-    calm = statistics.median([*quiet, *after])
-    late = statistics.quantiles(under, n=20)[-1] / statistics.quantiles([*quiet, *after], n=20)[-1]
+    asked(server)  # all is paid for from here on
+    first = quiet = asked(server)
+    medians, late, calm, held = list[float](), list[float](), [first.at(50)], server.held()
+    for _ in range(rounds):
+        with attacked(name, server):
+            try:
+                under = asked(server)
+            except psycopg.Error as error:
+                return {"attack": name, "failed": str(error).splitlines()[0], "MB": round(server.held().megabytes)}
+            held = server.held()
+        settle(server)
+        before, quiet = quiet, asked(server)
+        if not first.told == under.told == quiet.told:
+            raise AssertionError(f"{name}: answers are not what they were")
+        medians.append(under.at(50) * 2 / (before.at(50) + quiet.at(50)))
+        late.append(under.at(95) * 2 / (before.at(95) + quiet.at(95)))
+        calm.append(quiet.at(50))
     return {
         "attack": name,
-        "median, times": round(statistics.median(under) / calm, 2),
-        "95 %, times": round(late, 2),
-        "quiet ms": round(1e3 * calm, 2),
+        "median, times": _spread(medians),
+        "95 %, times": _spread(late),
+        "quiet ms": round(1e3 * statistics.median(calm), 2),
         "MB": round(held.megabytes),
         "threads": held.threads,
         "files": held.descriptors,
     }
 
 
-def main(names: list[str]) -> None:
+def _spread(found: list[float]) -> str:
+    """Return the middle of several ratios, and the least and the most of them."""
+    return f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+
+
+def main(names: list[str], rounds: int) -> None:
     for name in names or list(ATTACKS):
         with tempfile.TemporaryDirectory() as folder, Served(policy(Path(folder)), trust=False) as server:
-            print(f"  {json.dumps(ratios(name, server))}", flush=True)
+            print(f"  {json.dumps(ratios(name, server, rounds=rounds))}", flush=True)
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
         case ["--attack", name, dsn, port]:
             ATTACKS[name](dsn, int(port))
+        case ["--rounds", rounds, *names]:
+            main(names, int(rounds))
         case names:
-            main(names)
+            main(names, 5)

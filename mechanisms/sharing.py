@@ -31,6 +31,7 @@ from functools import partial
 import numpy as np
 from scipy.optimize import minimize
 
+from mechanisms import interrupts
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.fitness import least_total, undominated
@@ -306,6 +307,7 @@ def p_identity(W: Matrix, *, rows: int | None = None, starts: int = 10) -> Matri
     G = W.T @ W
     best, least = np.zeros((p, d)), float(np.trace(G))
     for start in range(starts):
+        interrupts.check()
         found = minimize(
             _loss, _scattered(start, p * d), args=(G, p), jac=True, method="L-BFGS-B", bounds=[(0, None)] * (p * d)
         )

@@ -9,16 +9,19 @@ from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
+from mechanisms import interrupts
 from planner import system
 from planner.basics.cache import Kept
-from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge
+from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge, Unsupported
 from planner.calls import call as functions
 from planner.calls.call import Ready
 from planner.calls.choose import choose
 from planner.calls.rounds import rounds
 from planner.calls.verify import verify
 from planner.cells.costs import to_units_down
+from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
 from planner.duck.sandbox import Sandbox
 from planner.history.recall import KEPT_BYTES, History
 from planner.ledger.accounts import Caps
@@ -63,16 +66,21 @@ class Shared:
                 yield ready
         except RecursionError:
             raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+        except SqlglotError:  # sqlglot 30.30 can't write initcap of initcap, which would grow threefold at each level
+            raise Unsupported(UNWRITABLE, hint=UNWRITABLE_HINT) from None
 
     @contextmanager
     def _prepared(self, query: statement.Query) -> Iterator[Ready]:
         ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
+            interrupts.check()
             tree, call = functions.taken(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
+            interrupts.check()
             self.sandbox.check_bounds(tree)
+            self.sandbox.check_bounds(compiled.post)  # where names may stand for more
             if call is not None:
                 call.check(compiled)
             bench = self.sandbox.workbench()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import EIGENVALUE_CUT, Matrix, Mechanism, answerable, row_space, standardised, whitened
 
 _ANGLE = 1e-8
@@ -78,6 +79,7 @@ def least_upper_bound(matrices: list[Matrix], *, gap: float = 1e-6, max_steps: i
     Y, drift, penalty = np.zeros_like(S), np.zeros_like(S), 1.0
     upper, lower, best = np.inf, 0.0, S[0]
     for count in range(1, max_steps + 1):
+        interrupts.check()
         Sigma = (Y + S - drift).mean(axis=0) - np.eye(size) / (penalty * len(S))
         eigenvalues, vectors = np.linalg.eigh(Sigma - S + drift)
         Y_old, Y = Y, (vectors * np.maximum(eigenvalues, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)

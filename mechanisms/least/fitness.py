@@ -18,6 +18,7 @@ from scipy.linalg import qr, solve_triangular
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
 from mechanisms.least.blocks import Block, Problem, part_of
 from mechanisms.least.refined import refined
@@ -361,6 +362,7 @@ def _fixed_point(
     cost, bound = np.inf, 0.0
     best = point, 1.0, np.zeros(len(lam))
     for _ in range(max_steps):
+        interrupts.check()
         if total:
             scale = 1 / float(point.profile.max())
             found = float(point.variances.sum()) / scale, scale, np.zeros(len(lam))

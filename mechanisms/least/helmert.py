@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mechanisms import interrupts
 from mechanisms.least.subsets import Subset, subsets
 
 Matrix = NDArray[np.float64]
@@ -185,6 +186,7 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
     mu = 1 / t
     best, upper, lower = floor, math.inf, 0.0
     for _ in range(max_steps):
+        interrupts.check()
         root = np.sqrt((mu @ Q) / p)
         scale = _feasible(Q, t, floor, root)
         e, mu = np.maximum(floor, scale * root), mu * scale**2

@@ -28,6 +28,7 @@ from functools import cached_property
 
 import numpy as np
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least import splitting
 from mechanisms.least.blocks import FAINT, Block, Bound, Piece, Problem, Solution, outside, part_of, piece
@@ -129,6 +130,7 @@ def _followed(problem: Problem, gap: float, max_steps: int) -> tuple[Solution, _
     best, point = problem.nothing, search.at(search.first())
     top = point
     for step in range(max_steps):
+        interrupts.check()
         if step % _EVERY == 0 or step == max_steps - 1:
             pieces = [_beyond(found) for found in point.spectra]
             best = min(best, problem.solution(pieces), key=lambda found: found.cost)

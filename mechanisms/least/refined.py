@@ -32,6 +32,7 @@ from itertools import islice
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, svd
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix
 from mechanisms.least.blocks import Problem, outside
 
@@ -116,6 +117,7 @@ def _below(problem: Problem, best: _Centre, cost: float, steps: Iterator[int]) -
     cap = cost if best.most <= cost else cost * (1 + _RISE)
     caps = np.full(len(best.profile), cap)
     while True:
+        interrupts.check()
         binds = best.profile[free] >= best.most * (1 - _BINDS)
         caps[free[binds]] = cap
         free = free[~binds]

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
+from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.gaussian.linear import EIGENVALUE_CUT, Matrix, directions, row_space
 from mechanisms.least.trace import alone, cheapest, least_scale
@@ -302,6 +303,7 @@ def _sufficient(known: Known, small: _Restricted, X: Matrix, V: Matrix) -> Matri
     """
     aim = 1 - _SPARE
     while aim > 0.1:
+        interrupts.check()
         rows: Matrix = np.sqrt(least_scale(small.V, small.D, X, target=aim)) * X @ small.basis
         worst = _worst(known, rows, V)
         if worst <= 1:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Bound, Piece, Problem, Solution, piece
 
@@ -43,6 +44,7 @@ def improved(
     mu, power, last = _followed(cells, np.ones(len(cells)), 1.0), _MOVE, np.inf
     splitting = _Splitting(problem, np.sqrt(rows), mu, best)
     for _ in range(0, max_steps, _STEPS):
+        interrupts.check()
         for _ in range(_STEPS):
             bound = max(bound, splitting.step(), key=lambda found: found.value)
         found = splitting.solution()

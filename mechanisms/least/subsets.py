@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mechanisms import interrupts
+
 Matrix = NDArray[np.float64]
 Subset = tuple[int, ...]
 """Positions of the attributes of a marginal, ascending; () is the total."""
@@ -156,6 +158,7 @@ def plan_targets(
     mu = np.full(len(t), 1.0 / len(t))
     upper, lower, best = np.inf, 0.0, np.ones(len(p))
     for _ in range(max_steps):
+        interrupts.check()
         g = mu @ Q
         c = np.sqrt(g / p)
         ratios = (Q @ (1 / c)) / t

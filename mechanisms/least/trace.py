@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 
 _LEAST = 1e-9
@@ -50,6 +51,7 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
     drift = start - Z
     cost, X, bound, U_best = np.inf, W, -np.inf, Z
     for count in range(1, max_steps + 1):
+        interrupts.check()
         U = (root[:, None] * W + step * (Z - drift)) / (D + step)
         Z_old, Z = Z, _in_ball(U + drift)
         drift = drift + U - Z

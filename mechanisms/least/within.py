@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
 from mechanisms.least.blocks import FAINT, Block, Bound
 from mechanisms.least.orbits import Plan, least
@@ -171,6 +172,7 @@ def trimmed(blocks: Sequence[Block], rows: Sequence[Matrix], c: Matrix) -> tuple
     steps = max(_WORK // max(sum(32 * len(each.Q) ** 3 for each in held), 1), 1)
     allowed = np.maximum(c, _variances([_White.of(each) for each in held], len(c)))
     for _ in range(min(steps, 2 * len(c))):
+        interrupts.check()
         white = [_White.of(each) for each in held]
         met = _variances(white, len(c)) >= allowed * (1 - _MET)
         found = [each.shorted(met) for each in white]

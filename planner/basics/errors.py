@@ -39,6 +39,10 @@ class Forbidden(Refusal):
     sqlstate = "42501"
 
 
+class RowsAsked(Forbidden):
+    """Single rows were asked for."""
+
+
 class Unsupported(Refusal):
     """It is SQL, but not a question that can be answered privately here."""
 
@@ -75,6 +79,16 @@ class NotGrouped(Refusal):
     """A column is shown that is neither grouped nor aggregated."""
 
     sqlstate = "42803"
+
+
+class WindowMisplaced(Refusal):
+    """A window function stands where only rows are, which are never shown."""
+
+    sqlstate = "42P20"
+
+
+class DivisionByZero(Refusal):
+    sqlstate = "22012"
 
 
 class WrongType(Refusal):

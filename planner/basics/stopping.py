@@ -9,9 +9,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 
+from mechanisms import interrupts
 from planner.basics.errors import Refusal
 
 AGAIN = 0.02
@@ -40,6 +41,8 @@ class Stop:
 
     def stop(self) -> None:
         """Stop the statement; returns at once."""
+        if self._stopped.is_set():
+            return  # the lock may be held by whoever interrupts
         with self._lock:
             first = not self._stopped.is_set()
             self._stopped.set()
@@ -93,7 +96,8 @@ def stoppable(stop: Stop) -> Iterator[None]:
     """Let `stop` end whatever this thread runs in the block."""
     token = _current.set(stop)
     try:
-        yield
+        with interrupts.asking(stop.check):
+            yield
     finally:
         _current.reset(token)
 
@@ -105,16 +109,40 @@ def running(interrupt: Callable[[], None]) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def elsewhere(interrupt: Callable[[], None]) -> Iterator[None]:
+    """Do the same while another server computes, and this process only waits for it."""
+    with _found().running(interrupt), _rest.get()():
+        yield
+
+
+Rest = Callable[[], AbstractContextManager[None]]
+_rest: ContextVar[Rest] = ContextVar("rest", default=nullcontext)
+
+
+@contextmanager
+def resting(rest: Rest) -> Iterator[None]:
+    """Have `rest` entered around each wait of what this thread runs in the block."""
+    token = _rest.set(rest)
+    try:
+        yield
+    finally:
+        _rest.reset(token)
+
+
 def sleep(seconds: float) -> None:
     """Wait; raise Interrupted if the statement is stopped meanwhile."""
-    _found().wait(seconds)
+    with _rest.get()():
+        _found().wait(seconds)
 
 
 @contextmanager
 def holding(lock: threading.Lock) -> Iterator[None]:
     """Hold a lock that others hold for long; raise Interrupted if the statement is stopped while it waits."""
-    while not lock.acquire(timeout=AGAIN):
-        _found().check()
+    if not lock.acquire(blocking=False):
+        with _rest.get()():
+            while not lock.acquire(timeout=AGAIN):
+                _found().check()
     try:
         yield
     finally:

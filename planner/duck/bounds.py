@@ -26,6 +26,12 @@ LONGEST_PATTERN = 1_000
 MOST_JOINED = 32
 """Arguments of concat."""
 
+UNWRITABLE = "the expression can't be written for the engine that evaluates it"
+UNWRITABLE_HINT = "call no function on its own result, as initcap on initcap"
+
+MOST_MADE = 100
+"""Calls in one statement that make texts: 2 GB if each makes the longest there may be, for a piece of rows."""
+
 TOO_LONG = f"a text would have more than {LONGEST_TEXT:,} characters"
 TOO_LONG_TO_COMPARE = f"texts of more than {LONGEST_COMPARED} characters are too long to be compared"
 MESSAGES = (TOO_LONG, TOO_LONG_TO_COMPARE)
@@ -145,6 +151,15 @@ def check_bounds(tree: exp.Expr) -> None:
             raise Unsupported(f"nothing can be cast to {node.to.sql('duckdb')} here", hint="use text or a number")
         for pattern in _patterns(node):
             _check_pattern(pattern)
+
+
+def check_made(count: int) -> None:
+    """Raise if so many calls of one statement make texts that these would be too much together."""
+    if count > MOST_MADE:
+        raise TooLarge(
+            f"the statement makes texts in {count:,} places, the limit is {MOST_MADE}",
+            hint="use fewer calls of functions that make texts, such as || and replace",
+        )
 
 
 def _is_constant(node: exp.Expr) -> bool:

@@ -37,8 +37,8 @@ def chosen(question: Question, pools: Mapping[Key, Pool]) -> Choice | None:
 class Choice:
     """Axes and features while they grow; `offered` says how many pools they were offered."""
 
-    def __init__(self, axes: Axes, features: frozenset[Feature]) -> None:
-        self.axes, self.features, self.offered = axes, features, 0
+    def __init__(self, axes: Axes, features: frozenset[Feature], *, limit: int = MAX_POINTS) -> None:
+        self.axes, self.features, self.offered, self._limit = axes, features, 0, limit
         self._later: defaultdict[str, list[Evidence]] = defaultdict(list)
 
     def resumed(self, pools: Mapping[Key, Pool]) -> Choice:
@@ -74,7 +74,7 @@ class Choice:
         return frozenset(self.axes).union(column for column, _ in self.features)
 
     def _grown(self, axes: Axes, features: frozenset[Feature]) -> bool:
-        if chart_size(axes, features) > MAX_POINTS:
+        if chart_size(axes, features) > self._limit:
             return False
         self.axes, self.features = axes, features
         return True

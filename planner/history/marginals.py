@@ -20,7 +20,7 @@ from mechanisms.least import helmert
 from mechanisms.least import subsets as marginals
 from mechanisms.least.subsets import Subset, subsets
 from planner.cells.workspace import Axis, Ints, Workspace
-from planner.history.chart import Evidence, coarsened, is_finer
+from planner.history.chart import Evidence, coarsened, covered, fold, is_finer
 from planner.ledger.accounts import Stored
 from planner.policy.file import Table
 from planner.questions import body
@@ -255,17 +255,22 @@ def _levelled(found: Told, top: Subset, level: float, folds: Mapping[int, _Fold]
     return replace(_plain(found.id, workspace, places, _folded(y, kept, folds), spread / level), also=found.also)
 
 
-def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:
+def evidence(found: Told, axes: Mapping[str, Axis], *, in_cells: bool = False) -> list[Evidence]:
     """Return what is told about functions of some (coarser) axes, as rows on the cells of each part's own axes.
 
     An axis of n atoms is cut into blocks of b_1, ..., b_m atoms. Sums over the blocks of a centred axis are
     (I - b 1^T / n) times the blocks' sums, with noise of covariance diag(b) - b b^T / n; whitened, that leaves m - 1
     rows. A part's rows are the tensor products of those of its axes, the same all along the others. Nothing is lost
-    but parts with more than MAX_FOLDED cells.
+    but parts with more than MAX_FOLDED cells; with `in_cells`, a plain marginal that has such a part is brought by its
+    cells instead.
     """
     cuts = {i: cut for i, axis in enumerate(found.workspace.axes) if (cut := coarsened(axis, axes.get(axis.column)))}
     blocks = {i: cut.atoms[found.workspace.axes[i].first] for i, cut in cuts.items()}
     whitening = {i: _whitening(np.bincount(labels)) for i, labels in blocks.items()}
+    large = any(set(A) <= set(cuts) and math.prod(cuts[i].size for i in A) > MAX_FOLDED for A in found.precisions)
+    if in_cells and large and found.plain is not None and (cells_of := whole(found)) is not None:
+        way = None if covered(cells_of, axes) else fold(cells_of, axes)
+        return [cells_of] if covered(cells_of, axes) else [] if way is None else [way.of(cells_of)]
     brought = []
     for A, precision in found.precisions.items():
         if set(A) <= set(cuts) and math.prod(cuts[i].size for i in A) <= MAX_FOLDED:
@@ -279,6 +284,23 @@ def evidence(found: Told, axes: Mapping[str, Axis]) -> list[Evidence]:
             y = np.asarray(table).reshape(1, -1)
             brought.append(Evidence(found.id, "", small, (), cells, none, 1, cells, B[:, :, None], np.ones(1), y))
     return brought
+
+
+def whole(found: Told) -> Evidence | None:
+    """Return the cells of the largest marginal that is told, as evidence; None if it is not told whole.
+
+    They are taken to have independent noise of the least precision that a part of it has, which states an upper bound.
+    """
+    top, sizes = max(found.precisions, key=lambda A: (len(A), A), default=()), found.workspace.shape
+    if not found.precisions.keys() >= set(subsets(top)):
+        return None
+    level = min(found.precisions[A] * math.prod(sizes[i] for i in top if i not in A) for A in subsets(top))
+    y = helmert.reconstructed(sizes, {A: found.table(A) for A in subsets(top)}, top).reshape(-1, 1)
+    small, cells = Workspace(found.workspace.table, tuple(found.workspace.axes[i] for i in top)), np.arange(len(y))
+    weight, none = np.full(len(y), math.sqrt(level)), np.zeros(len(y), dtype=np.int64)
+    return Evidence(
+        found.id, "", small, (), cells, cells, len(y), none, np.ones((1, 1, 1)), weight, y * weight[:, None]
+    )
 
 
 def is_small(found: Told) -> bool:

@@ -40,6 +40,7 @@ from planner.history.chart import (
 )
 from planner.history.marginals import Told
 from planner.history.pool import Key, Pool, added_told, pooled
+from planner.history.slices import Slices, surveyed
 from planner.ledger.kinds import Kind
 from planner.ledger.snapshot import Snapshot
 from planner.policy.file import Table
@@ -47,7 +48,10 @@ from planner.questions.linear import Question
 from planner.sql.workload import Floats
 
 MAX_ASKED = 512
-"""Largest number of answers that is planned against the history; beyond, a query is measured on its own."""
+"""Most answers that are planned against the history as one problem; beyond, a question is cut."""
+
+MAX_ENTRIES = 2**24
+"""Most coefficients that the answers of a question have on a chart."""
 
 SMALL = 384
 """Up to so many counts of whole marginals are always planned against the whole history."""
@@ -96,9 +100,25 @@ class Recall:
     def missing(self, targets: Floats) -> Floats:
         """Return the rows (r, P) that must still be released for the asked ones to meet their target variances.
 
-        Cells that have paid most are spared: the guarantee is the dearest cell's.
+        Cells that have paid most are spared: the guarantee is the dearest cell's. Many answers are taken in pieces,
+        each beyond what those before it will tell.
         """
-        return self._asked(join_to_targets(self.known, self.W, targets, weights=prices(self.known.profile)).rows)
+        known, found = self.known, list[Floats]()
+        for piece in range(self.pieces):
+            W, c = self.W[piece :: self.pieces], targets[piece :: self.pieces]
+            found.append(join_to_targets(known, W, c, weights=prices(known.profile)).rows)
+            known = known.with_rows(found[-1], np.zeros(len(found[-1]))) if self.pieces > 1 else known
+        return self._asked(np.vstack(found))
+
+    @property
+    def pieces(self) -> int:
+        """Return into how many pieces the answers are cut."""
+        return max(-(-len(self.W) // MAX_ASKED), 1)
+
+    @property
+    def variances(self) -> Floats:
+        """Return the variance of every answer, inf for what is not known."""
+        return self.known.variances(self.W)
 
     @property
     def is_apart(self) -> bool:
@@ -252,13 +272,15 @@ class History:
         as_of: int | None = None,
         pending: tuple[Sequence[Evidence], Sequence[Told]] | None = None,
         recalls: Recalls | None = None,
+        most: int = MAX_ASKED,
     ) -> Recall | None:
         """Return what is known about a question on a version of the data; None if that is too large a problem.
 
         `pending` would be released as well: then this is what would be known. It is kept in `recalls`, for questions
-        on the same chart while the same is pending.
+        on the same chart while the same is pending. `most` is how many answers the question may have.
         """
-        if question.groups * len(question.units) > MAX_ASKED or not shareable(question):
+        answers = question.groups * len(question.units)
+        if answers > most or not shareable(question):
             return None
         found = self.found(version)
         if as_of is not None:
@@ -270,6 +292,8 @@ class History:
         if choice is None:
             return None
         chart = _chart(self._table, *choice)
+        if answers > MAX_ASKED and answers * chart.size > MAX_ENTRIES:
+            return None
         brought = self._brought(found, *choice, version=version if now else None)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
         where = self._table.name, version, _written(chart.workspace.axes), chart.features
@@ -287,6 +311,20 @@ class History:
         elif recalls is not None:
             recalls[*where, told] = recall
         return recall
+
+    def survey(self, question: Question, *, version: int, as_of: int | None = None) -> Slices | None:
+        """Return what is known about a question slice by slice; None if it can't be cut so."""
+        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_ENTRIES // 4:
+            return None
+        found = self.found(version)
+        if as_of is not None:
+            found = found.until(as_of)
+        slices = surveyed(question, _summed(found))
+        own = {m.id for pool in found.pools.values() for m in pool.members if m.question == question.digest}
+        if slices is None or not slices.is_divided or not own:
+            return slices
+        # Of those groups that are not divided its own releases would be told twice.
+        return surveyed(question, _summed(found, without=own))
 
     def _recalled(self, where: tuple[object, ...], told: object) -> Recall | None:
         """Return what was known on a chart the last time, if nothing else is told by now."""
@@ -348,6 +386,11 @@ class History:
         """Return whether all that was released can be brought onto a chart as it is."""
         found = self.found(version)
         return all(chart.fits(e) for e in found.evidence) and all(symmetric.is_small(told) for told in found.told)
+
+    def is_empty(self, version: int) -> bool:
+        """Return whether nothing was released on a version of the data that could be brought to a question."""
+        found = self.found(version)
+        return not found.pools and not found.marginals
 
     def is_symmetric(self, version: int) -> bool:
         """Return whether all that was released tells about whole marginals, and about nothing else."""
@@ -421,6 +464,13 @@ class History:
         return after
 
 
+def _summed(found: Found, *, without: Collection[int] = ()) -> list[tuple[frozenset[int], Evidence]]:
+    """Return what pools and whole marginals tell, each with the numbers of its releases."""
+    pools = [rest for pool in found.pools.values() if (rest := pool.without(without)) is not None]
+    wholes = [(frozenset(told.ids), symmetric.whole(told)) for told in found.told]
+    return [(pool.ids, pool.sum) for pool in pools] + [(ids, whole) for ids, whole in wholes if whole is not None]
+
+
 def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]) -> Axes:
     """Return the axes of a pool, each as fine as axes allow, without those that then tell nothing apart."""
     found = {}
@@ -436,7 +486,7 @@ def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]
 def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
     """Return a recall with what is told about whole marginals of the columns of its chart."""
     axes = {axis.column: axis for axis in recall.chart.workspace.axes}
-    brought = [(found, symmetric.evidence(found, axes)) for found in told]
+    brought = [(found, symmetric.evidence(found, axes, in_cells=True)) for found in told]
     used = {number for found, parts in brought if parts for number in found.ids}
     releases = tuple(sorted({*recall.releases, *used}))
     return replace(recall.with_evidence([part for _, parts in brought for part in parts]), releases=releases)

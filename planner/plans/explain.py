@@ -13,6 +13,8 @@ from typing import Any
 from sqlglot import exp
 
 from planner.cells.costs import rho_of
+from planner.history.recall import MAX_ASKED, Recall
+from planner.history.slices import Slices
 from planner.ledger.accounts import Caps, Quote
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Part, Plan
@@ -224,12 +226,14 @@ def _why(task: LinearTask | MarginalTask) -> str:
         return f"whole marginals share what they have in common ({', '.join(ways.values())})"
     if task.path == "join" and task.cost is not None and task.ways.get("even") == float(rho_of(task.cost.highest)):
         return f"it charges the dearest cell least, as a round would ({', '.join(ways.values())})"
+    if task.path == "join" and task.reached is not None:
+        return f"each group is told what it lacks ({', '.join(ways.values())})"
     if task.path == "join":
         return f"the join charges all cells together least ({', '.join(ways.values())})"
-    if "join" in ways:
+    if "join" in ways or "top-up" in ways:
         return f"measured afresh: the join would save little, or burden one cell more ({', '.join(ways.values())})"
     if task.recall is None:
-        return "measured on its own: too large, or too different, to be joined with other answers"
+        return "measured afresh: nothing released so far can be brought to it"
     return "measured afresh: nothing released so far tells about it"
 
 
@@ -238,6 +242,19 @@ def _cut_note(part: Part) -> Iterator[str]:
     paid = [task for task in part.tasks if isinstance(task, LinearTask) and task.cost is not None]
     if len(paid) > 1:
         yield line("cut", f"into {len(paid)} problems, since one would be too large: fewer answers may cost less")
+    for task in part.tasks:
+        if isinstance(task, LinearTask) and isinstance(task.recall, Slices) and task.releases:
+            count = number(len(task.recall.slices), "slice")
+            yield line("cut", f"into {count} of its cells, since one problem would be too large{_across(task.recall)}")
+        elif isinstance(task, LinearTask) and isinstance(task.recall, Recall) and task.recall.pieces > 1:
+            pieces = task.question.groups if task.question.groups > 1 else task.recall.pieces
+            yield line(
+                "cut", f"into {number(pieces, 'piece')}, since more than {MAX_ASKED} answers are too many for one"
+            )
+
+
+def _across(slices: Slices) -> str:
+    return "" if slices.is_all else ": what was released across them is left out"
 
 
 def _prefix_note(task: QuantileTask) -> Iterator[str]:

@@ -9,18 +9,21 @@ from fractions import Fraction
 
 import numpy as np
 
+from mechanisms import interrupts
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
 from planner.duck.sandbox import Sandbox, Workbench
-from planner.history.chart import Evidence
+from planner.history.chart import MAX_POINTS, Evidence
 from planner.history.marginals import MarginalQuestion, symmetric
 from planner.history.recall import History, Recall, recallable, small
+from planner.history.slices import Slices
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask, planned
 from planner.plans.moment import Moment
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask
+from planner.plans.release import DistinctTask, LinearTask, QuantileTask, own_answers
 from planner.plans.settings import Settings
 from planner.plans.task import Task
+from planner.plans.topping import topped_up
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled, Noise
@@ -141,6 +144,7 @@ class Planner:
         if part.marginals is None:
             tasks += [self._linear(part, question, sets) for question, sets in part.linear]
         for number, set_, question in part.labelled:
+            interrupts.check()
             make = self._distinct if question.aggregate.kind == "distinct" else self._quantile
             tasks.append(make(part.measured, question, number, set_))
         return Part(part.measured, part.placement, tuple(tasks))
@@ -182,6 +186,7 @@ class Planner:
     # Accuracy.
 
     def _linear(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
+        interrupts.check()
         found = self._recalled(part, question, sets)
         if self._needs(found.cost) is not None:
             self._pending.setdefault(found.table, []).append(found.evidence)
@@ -190,9 +195,12 @@ class Planner:
     def _recalled(self, part: Prepared, question: Question, sets: tuple[int, ...]) -> LinearTask:
         """Return the task of a question, with what is known and what the statement releases before it."""
         table, version = part.measured.table.name, self.version(part.measured.table.name)
-        before = self.history(table).recall(question, version=version, as_of=self.settings.as_of)
+        before, history = self._remembered(question), tuple[Release, ...]()
+        if before is None or (isinstance(before, Slices) and before.is_divided):
+            history = self._history(question.digest, table)
+        if isinstance(before, Slices) and history:
+            before = replace(before, own=own_answers(question, history))
         recall = before.with_evidence(self._pending.get(table, [])) if before is not None else None
-        history = () if before is not None else self._history(question.digest, table)
         counts = tuple(part.placement.group_counts[s] for s in sets)
         nothing = Measurement(np.zeros((0, len(question.units)), dtype=object), 0)
         known = LinearTask(
@@ -211,6 +219,30 @@ class Planner:
             "free",
         )
         return self._topped_up(known, part.measured.table.max_rows_per_unit)
+
+    def _remembered(self, question: Question) -> Recall | Slices | None:
+        """Return what is known of a question; None if it can't be brought to it, but for releases of its own.
+
+        One that is too large to be one problem is looked at slice by slice. Where that leaves out what speaks across
+        slices, one chart is better, if it fits.
+        """
+        table, as_of = question.workspace.table.name, self.settings.as_of
+        history, version = self.history(table), self.version(table)
+        found = history.recall(question, version=version, as_of=as_of)
+        if found is not None or history.is_empty(version):
+            return found
+        slices = history.survey(question, version=version, as_of=as_of) if question.groups > 1 else None
+        if slices is not None and not slices.is_divided and (slices.is_all or self._is_enough(slices)):
+            return slices
+        found = history.recall(question, version=version, as_of=as_of, most=MAX_POINTS)
+        if found is not None:
+            return found
+        return history.survey(question, version=version, as_of=as_of) if slices is None else slices
+
+    def _is_enough(self, known: Slices) -> bool:
+        """Return whether what is known is accurate enough."""
+        targets = self.targets(known.question, self.error(known.question.workspace.table.name))
+        return self.rho is None and bool((known.variances <= targets * (1 + 1e-9)).all())
 
     def _counted(self, part: Prepared, question: MarginalQuestion) -> Task:
         """Return the task for counts of whole marginals: part by part, or with all that is known if that costs less."""
@@ -247,7 +279,28 @@ class Planner:
         direct = replace(known, measurement=measurement, cost=cost, path="direct", fresh=measurement, looked_at=ways)
         if known.recall is None or known.recall.is_apart:
             return direct
+        if isinstance(known.recall, Slices) or (known.recall.pieces > 1 and question.groups > 1):
+            return self._filled(direct, known.recall, targets, rows_per_unit)
         return self._joined(direct, known.recall, targets, rows_per_unit)
+
+    def _filled(self, direct: LinearTask, recall: Recall | Slices, targets: Floats, rows_per_unit: int) -> LinearTask:
+        """Return the task that tells each group what it lacks, and nothing that groups could share."""
+        question, fresh = direct.question, direct.fresh
+        assert fresh is not None
+        _, covariances = recall.estimates((question.groups, len(question.units)))
+        is_divided = isinstance(recall, Slices) and recall.is_divided
+        found = topped_up(question, fresh, covariances, targets, alike=is_divided)
+        if found is None:
+            return direct
+        cost = linear.cost(found.made, found.measurement, rows_per_unit=rows_per_unit)
+        ways = {**direct.looked_at, "top-up": float(rho_of(cost.highest))}
+        made = replace(
+            direct, made=found.made, measurement=found.measurement, cost=cost, path="join", looked_at=ways,
+            reached=found.reached,
+        )  # fmt: skip
+        limit = MOST_BURDEN * ways["fresh"] if self.rho is None else float(self.rho)
+        worth = made.share > LEAST_SAVING or ways["top-up"] < ways["fresh"]
+        return made if worth and ways["top-up"] <= limit and _met(made, targets) else replace(direct, looked_at=ways)
 
     def _joined(self, direct: LinearTask, recall: Recall, targets: Floats, rows_per_unit: int) -> LinearTask:
         """Return the task that releases only what is missing.

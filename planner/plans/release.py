@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import ClassVar
 
@@ -14,7 +14,8 @@ from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
 from planner.cells.costs import Cost
 from planner.history.chart import Evidence, made_evidence
-from planner.history.recall import Recall
+from planner.history.recall import MAX_ASKED, Recall
+from planner.history.slices import Slices
 from planner.ledger.accounts import Release
 from planner.ledger.kinds import Kind
 from planner.plans.estimates import Columns, Estimates, distincts, linear_columns, quantiles, recipe_error
@@ -36,8 +37,8 @@ MAX_COMMON = 256
 class LinearTask:
     """Functionals of some grouping sets: asked by `question`, answered from the history and from what is `made`.
 
-    With a recall, the history is everything that was released about these cells; without, the question is too
-    large to be joined with others, and its history is its own earlier releases.
+    With a recall, the history is everything that was released about these cells, slice by slice if they are very many;
+    without, the question can't be joined with others, and its history is its own earlier releases.
     """
 
     table: str
@@ -47,15 +48,24 @@ class LinearTask:
     sets: tuple[int, ...]
     counts: tuple[int, ...]  # groups of each of the sets
     history: tuple[Release, ...]
-    before: Recall | None  # what earlier releases tell
-    recall: Recall | None  # the same with what the statement releases before this task, whose outcome is not known
+    before: Recall | Slices | None  # what earlier releases tell
+    recall: (
+        Recall | Slices | None
+    )  # the same with what the statement releases before this task, whose outcome is not known
     made: Question
     measurement: Measurement
     cost: Cost | None
     path: str
     fresh: Measurement | None = None  # of the question itself, if that was looked at
     looked_at: Mapping[str, float] = field(default_factory=dict)  # rho on the dearest cell, by way
+    reached: Floats | None = None  # the variances that groups have once they are topped up, each by itself
     kind: Kind = Kind.LINEAR
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether it can be planned with others, as rows on one chart."""
+        answers = self.question.groups * len(self.question.units)
+        return isinstance(self.recall, Recall) and answers <= MAX_ASKED
 
     @property
     def digest(self) -> str:
@@ -70,7 +80,8 @@ class LinearTask:
     @property
     def releases(self) -> tuple[int, ...]:
         """Return the numbers of the earlier releases that are used."""
-        return self.recall.releases if self.recall is not None else tuple(sorted(r.id for r in self.history))
+        known = self.recall.releases if self.recall is not None else ()
+        return tuple(sorted({*known, *(release.id for release in self.history)}))
 
     def draw(self, meter: Meter) -> bytes:
         return body.linear(self.made, self.measurement, meter.linear(self.made, self.measurement))
@@ -86,16 +97,21 @@ class LinearTask:
         if self.recall is None:
             new = [] if self.cost is None else [self.measurement]
             return linear.known(self.question, [*map(body.measurement, self.history), *new]).variances[None]
+        if self.cost is not None and self.reached is not None:
+            return self.reached
         after = self.recall if self.cost is None else self.recall.with_evidence([self.evidence])
-        return after.known.variances(self.recall.W).reshape(self.question.groups, len(self.question.units))
+        return after.variances.reshape(self.question.groups, len(self.question.units))
 
     @property
     def share(self) -> float:
         """Return how much was known: the part of what measuring afresh charges all cells together that is saved."""
         if self.cost is None:
             return 1.0
-        if self.path != "join":
+        if self.path != "join" or self.fresh is None:
             return 0.0
+        if self.reached is not None:
+            needed, fresh = linear.burden(self.made, self.measurement), linear.burden(self.question, self.fresh)
+            return float(np.clip(1 - needed / fresh, 0.0, 1.0))
         fresh, needed = (float(np.square(rows).sum()) for rows in (self._fresh_rows, self._rows(self.evidence)))
         return float(np.clip(1 - needed / fresh, 0.0, 1.0))
 
@@ -140,8 +156,13 @@ class LinearTask:
             return (y @ found.L.T).reshape(groups, width), covariances
         table, known = self.question.workspace.table, set(self.before.releases)
         own = [r for r in new if r.table == self.table and r.kind == Kind.LINEAR and r.id not in known]
+        before = self.before
+        if isinstance(before, Slices) and before.is_divided:
+            releases = of_task(self, new)
+            before = replace(before, own=own_answers(question, releases)) if releases else before
+            own = [release for release in own if release not in releases]
         told = [read for release in own if (read := body.read(release, table)) is not None]
-        after = self.before.with_evidence([made_evidence(*read) for read in told])
+        after = before.with_evidence([made_evidence(*read) for read in told])
         return rounded(*after.estimates((groups, width)))
 
     @property
@@ -161,7 +182,7 @@ class LinearTask:
     # What the ways not taken would cost.
 
     def _rows(self, found: Evidence) -> Floats:
-        assert self.recall is not None
+        assert isinstance(self.recall, Recall)
         return self.recall.rows(found)
 
     @cached_property
@@ -173,7 +194,7 @@ class LinearTask:
     @cached_property
     def ways(self) -> dict[str, float]:
         """Return what each way would charge the dearest cell, the common mechanism with its residual among them."""
-        if self.recall is None or self.path != "join" or self.recall.chart.size > MAX_COMMON:
+        if not isinstance(self.recall, Recall) or self.path != "join" or self.recall.chart.size > MAX_COMMON:
             return dict(self.looked_at)
         known, fresh = (Mechanism(rows, np.eye(len(rows))) for rows in (self.recall.known.rows, self._fresh_rows))
         missing = information(fresh) - information(common(known, fresh))
@@ -311,6 +332,15 @@ class QuantileTask:
         described = [[str(epsilon), str(offset)] for epsilon, offset in self.draws.draws]
         placed = body.placed(q.workspace, cell=q.cell, group=q.group, label=q.label)
         return body.encode({**placed, "size": q.size, "p": str(p), "draws": described, "y": y})
+
+
+def own_answers(question: Question, releases: Sequence[Release]) -> tuple[Floats, Floats]:
+    """Return what releases of a question tell of it: (groups, F) and covariances (groups, F, F), nan for the rest."""
+    found, width = linear.known(question, list(map(body.measurement, releases))), len(question.units)
+    values = np.concatenate([body.values(release) for release in releases], axis=1) @ found.L.T
+    covariances = np.broadcast_to(found.covariances(width), (question.groups, width, width))
+    either = found.missing[:, None] | found.missing[None, :]
+    return np.where(found.missing, np.nan, values), np.where(either, np.nan, covariances)
 
 
 def versioned(version: int, text: str) -> str:

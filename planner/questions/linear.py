@@ -457,6 +457,13 @@ def cost(question: Question, measurement: Measurement, *, rows_per_unit: int) ->
     return simplified(Cost((*scope, *(axis.key for axis in axes)), tuple(partitions), values.reshape(shape)))
 
 
+def burden(question: Question, measurement: Measurement) -> float:
+    """Return about what a measurement charges all cells together."""
+    V, _, pattern = question.points
+    rows = np.ldexp(measurement.K.astype(float), -measurement.bits) @ V
+    return float(np.square(rows).sum(axis=0) @ np.bincount(question.pattern, minlength=question.E.shape[1])[pattern])
+
+
 def _ended(question: Question) -> list[str]:
     """Return the measured columns whose ends are the same in every cell; none if squares are summed."""
     if any(power > 1 for _, power in question.features):

@@ -17,6 +17,7 @@ import psycopg
 from psycopg import conninfo, errors
 
 from planner.basics.errors import SourceFailed, WrongColumns
+from planner.basics.stopping import elsewhere
 from planner.cells.workspace import Ints
 from planner.counting.sql import Fetched, SqlSource, meaning
 from planner.policy.domain import Domain
@@ -39,6 +40,9 @@ KINDS = {
     "timestamptz": "timestamptz",
 }
 """What each type of PostgreSQL is to a policy."""
+
+CANCEL_PATIENCE = 5.0
+"""Seconds in which a server must take a request to cancel."""
 
 PATIENCE = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """How soon a server that is gone is noticed, in seconds, unless the URL says otherwise."""
@@ -130,13 +134,18 @@ class PostgresSource(SqlSource):
         PostgreSQL never changes a row in its place, so that any write that the snapshot sees, and none other, is in it.
         """
         with self.current():
-            yield hashlib.sha256(
-                repr(self._held().execute(VISIBLE.format(self._from).encode()).fetchall()).encode()
-            ).hexdigest()
+            with elsewhere(self._cancel):
+                seen = self._held().execute(VISIBLE.format(self._from).encode()).fetchall()
+            yield hashlib.sha256(repr(seen).encode()).hexdigest()
 
     def _held(self) -> Connection:
         assert self._connection is not None
         return self._connection
+
+    def _cancel(self) -> None:
+        """Have PostgreSQL end what it runs for us; without an answer in time it runs on until its own limit."""
+        with suppress(psycopg.Error):
+            self._held().cancel_safe(timeout=CANCEL_PATIENCE)
 
     @contextmanager
     def _snapshot(self) -> Iterator[Connection]:
@@ -219,7 +228,7 @@ class PostgresSource(SqlSource):
         return hashlib.sha256(f"{state}:{self._meaning}".encode()).hexdigest()
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
-        with self._held().cursor(binary=True) as cursor:
+        with self._held().cursor(binary=True) as cursor, elsewhere(self._cancel):
             cursor.execute(query.encode())
             names = [column.name for column in cursor.description or ()]
             rows = cursor.fetchall()

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from planner.basics.errors import SourceFailed
+from planner.basics.stopping import elsewhere
 from planner.cells.workspace import Ints
 from planner.counting.sql import ROW_BITS, Fetched, SqlSource, meaning
 from planner.policy.domain import Domain
@@ -238,7 +239,8 @@ class SparkSource(SqlSource):
         context.setJobGroup(group, "noisegate")
         threading.Thread(target=watch, daemon=True).start()
         try:
-            yield
+            with elsewhere(lambda: context.cancelJobGroup(group)):
+                yield
         except FAILURES:
             if not late.is_set():
                 raise

@@ -12,7 +12,7 @@ import itertools
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
-from planner.basics.errors import TooLarge, Unsupported
+from planner.basics.errors import RowsAsked, TooLarge, Unsupported
 from planner.duck.sandbox import function_name, span
 from planner.sql.aggregates import is_aggregate
 from planner.sql.flat import Flat, Rows, raw_rows
@@ -22,8 +22,10 @@ from planner.sql.names import (
     check_tables,
     inline_interval_aliases,
     note_outputs,
+    open_parentheses,
     output_names,
     qualified,
+    spell_columns,
     table_key,
     with_views,
 )
@@ -43,14 +45,46 @@ def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
 def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     tree = with_views(tree, catalog)
     check_size(tree)
+    open_parentheses(tree)
     check_tables(tree, catalog)
     check_outputs(tree)
     inline_interval_aliases(tree)
+    spell_columns(tree, catalog)
     note_outputs(tree)
     tree = qualified(tree, catalog)
     check_sources(tree, catalog)
-    names = tuple(output_names(tree))
-    return _Compiler(catalog).run(tree, names)
+    names, empty = tuple(output_names(tree)), _without_rows(tree)
+    try:
+        return _Compiler(catalog).run(tree, names)
+    except RowsAsked:
+        if empty is None:
+            raise
+        return Compiled(empty, (), names, ())
+
+
+def _without_rows(tree: exp.Query) -> exp.Query | None:
+    """Return a query with the same columns and no rows, if `tree` can have none: tools ask so for the columns."""
+    if not isinstance(tree, exp.Select) or not _is_empty(tree):
+        return None
+    kinds = [item.type if item.type and not item.is_type("unknown") else "text" for item in tree.selects]
+    columns = [exp.cast(exp.null(), kind).as_(f"c{i}") for i, kind in enumerate(kinds)]
+    return exp.select(*columns).where(exp.false())
+
+
+def _is_empty(select: exp.Select) -> bool:
+    """Return whether a SELECT says that it wants no row: LIMIT 0, WHERE false, WHERE 1 = 0."""
+    limit, where = select.args.get("limit"), select.args.get("where")
+    no_limit = isinstance(limit, exp.Limit) and limit.expression.is_int and limit.expression.name == "0"
+    condition = where.this.unnest() if where is not None else None
+    parts = condition.flatten() if isinstance(condition, exp.And) else [condition]
+    return no_limit or any(_is_false(part) for part in parts if part is not None)
+
+
+def _is_false(node: exp.Expr) -> bool:
+    node = node.unnest()
+    if isinstance(node, exp.EQ) and isinstance(node.left, exp.Literal) and isinstance(node.right, exp.Literal):
+        return node.left.is_string == node.right.is_string and node.left.name != node.right.name
+    return isinstance(node, exp.Boolean) and not node.this
 
 
 class _Compiler:

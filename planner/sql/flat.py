@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
-from planner.basics.errors import Forbidden, NotGrouped, Unsupported
+from planner.basics.errors import NotGrouped, RowsAsked, Unsupported, WindowMisplaced
 from planner.duck.sandbox import span
 from planner.policy.file import Table
 from planner.sql.aggregates import calls
@@ -106,6 +106,11 @@ class Flat:
                     hint="ask for the inner value first and put it in as a number",
                     span=span(query) or span(node),
                 )
+        for part in node.walk(prune=lambda part: isinstance(part, exp.Query)):
+            if isinstance(part, exp.Window):
+                raise WindowMisplaced(
+                    "a window over single rows can't be answered", hint=AGGREGATES_HINT, span=span(part)
+                )
         # A public subquery has columns of its own: only names of this scope are replaced.
         return exp.Paren(this=node.copy()).transform(self._replace).this  # type: ignore[no-any-return]
 
@@ -144,6 +149,6 @@ def _base_column(name: str) -> exp.Expr:
     return exp.column(name, table=BASE, quoted=True)
 
 
-def raw_rows(node: exp.Expr) -> Forbidden:
+def raw_rows(node: exp.Expr) -> RowsAsked:
     source = node.args.get("from_") if isinstance(node, exp.Select) else None
-    return Forbidden("single rows are never shown", hint=AGGREGATES_HINT, span=span(source or node))
+    return RowsAsked("single rows are never shown", hint=AGGREGATES_HINT, span=span(source or node))

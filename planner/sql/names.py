@@ -12,6 +12,7 @@ from sqlglot.optimizer.scope import traverse_scope
 
 from planner.basics.errors import AmbiguousColumn, NotGrouped, SyntaxRefusal, UnknownColumn, UnknownTable, Unsupported
 from planner.duck.sandbox import function_name, span
+from planner.sql.meaning import TYPES, in_duckdb
 from planner.sql.query import AGGREGATES_HINT, INTERVALS, RESERVED, Catalog
 from planner.sql.statement import DIALECT
 
@@ -46,6 +47,49 @@ def check_tables(tree: exp.Query, catalog: Catalog) -> None:
         name = table_key(table)
         if name not in catalog.types and not (name in own and not table.db):
             raise _unknown_table(table, catalog)
+
+
+def open_parentheses(tree: exp.Query) -> None:
+    """Take FROM (a JOIN b ON …) and FROM (a) out of their parentheses, which mean nothing there."""
+    for select in tree.find_all(exp.Select):
+        from_ = select.args.get("from_")
+        while from_ is not None and _is_parenthesised(from_.this):
+            inner = from_.this.this
+            joins = [*(inner.args.get("joins") or ()), *(from_.this.args.get("joins") or ())]
+            inner.set("joins", None)
+            from_.set("this", inner)
+            select.set("joins", [*joins, *(select.args.get("joins") or ())])
+
+
+def _is_parenthesised(source: exp.Expr) -> bool:
+    inner = source.this if isinstance(source, exp.Paren | exp.Subquery) else None
+    return isinstance(inner, exp.Table | exp.Subquery) and not source.alias
+
+
+def spell_columns(tree: exp.Query, catalog: Catalog) -> None:
+    """Spell names as the policy does where only one column can be meant: PostgreSQL would fold them to small letters.
+
+    A name in quotes is taken as it stands if there is such a column.
+    """
+    known = {name for columns in catalog.types.values() for name in columns}
+    spellings: dict[str, set[str]] = {}
+    for name in known:
+        spellings.setdefault(name.lower(), set()).add(name)
+    for node in tree.find_all(exp.Identifier):
+        name = node.name if node.quoted else node.name.lower()
+        if name not in known and len(meant := spellings.get(name.lower(), set())) == 1 and _names_column(node):
+            node.meta["written"] = name
+            node.set("this", next(iter(meant)))
+            node.set("quoted", True)
+        elif name != name.lower() and name in known:
+            node.set("quoted", True)
+
+
+def _names_column(node: exp.Identifier) -> bool:
+    """Return whether a name is that of a column or of an output, not of a table."""
+    above = node.parent
+    is_output = isinstance(above, exp.Alias | exp.TableAlias) and node.arg_key != "this"
+    return (isinstance(above, exp.Column) and node.arg_key == "this") or is_output
 
 
 def check_sources(tree: exp.Query, catalog: Catalog) -> None:
@@ -108,14 +152,13 @@ def inline_interval_aliases(tree: exp.Query) -> None:
 
 
 def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
-    """Return the tree with every column qualified, stars and ordinals expanded, types noted, and the integer
-    division of PostgreSQL written out."""
+    """Return the tree with every column qualified, stars and ordinals expanded, and written as DuckDB means it."""
     for table in tree.find_all(exp.Table):
         if not table.db and table_key(table) in catalog.types:
             table.set("db", exp.to_identifier("", quoted=True))
     try:
         tree = qualify(tree, schema=catalog.schema, dialect=DIALECT)
-        tree = annotate_types(tree, schema=catalog.schema, dialect=DIALECT)
+        tree = annotate_types(tree, schema=catalog.schema, dialect=DIALECT, expression_metadata=TYPES)
     except OptimizeError as error:
         raise _unresolved(error, tree, catalog) from None
     except SqlglotError as error:
@@ -125,9 +168,7 @@ def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
     for table in tree.find_all(exp.Table):
         if not table.db:
             table.set("db", None)
-    divided = tree.transform(_truncating_division)
-    assert isinstance(divided, exp.Query)
-    return divided
+    return in_duckdb(tree)
 
 
 def _unresolved(error: OptimizeError, tree: exp.Query, catalog: Catalog) -> UnknownColumn | AmbiguousColumn:
@@ -154,18 +195,6 @@ def _is_ambiguous(column: exp.Column, catalog: Catalog) -> bool:
     return sum(column.name in table for table in tables) > 1
 
 
-def _truncating_division(node: exp.Expr) -> exp.Expr:
-    """PostgreSQL divides integers toward zero; DuckDB's / does not."""
-    if not isinstance(node, exp.Div) or not node.args.get("typed"):
-        return node
-    node.set("typed", False)
-    if not (node.left.is_type(*exp.DataType.INTEGER_TYPES) and node.right.is_type(*exp.DataType.INTEGER_TYPES)):
-        return node
-    whole = exp.IntDiv(this=node.left.copy(), expression=node.right.copy())
-    whole.type = exp.DataType.build("bigint")
-    return whole
-
-
 def note_outputs(tree: exp.Query) -> None:
     """Note the names that PostgreSQL gives to outputs without alias; inside, where they can be used, as aliases."""
     for select in tree.find_all(exp.Select):
@@ -189,6 +218,8 @@ def output_names(tree: exp.Query) -> Iterator[str]:
 
 def _output_name(projection: exp.Expr, tree: exp.Query) -> str:
     name, node = projection.alias_or_name, projection.unalias()
+    if isinstance(projection, exp.Alias) and "written" in projection.args["alias"].meta:
+        return str(projection.args["alias"].meta["written"])
     if "output" in node.meta:
         return str(node.meta["output"])
     if not name.startswith("_col_"):

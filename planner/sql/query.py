@@ -46,7 +46,7 @@ class Catalog:
         for name, columns in self.types.items():
             folder, _, table = name.rpartition(".")
             found.setdefault(folder, {})[table] = dict(columns)
-        return MappingSchema(found, dialect=DIALECT)
+        return MappingSchema(found, dialect=DIALECT, normalize=False)  # names are spelt as in the policy
 
 
 @dataclass(frozen=True)

@@ -279,6 +279,8 @@ def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]
 
 
 def _level(node: exp.Expr) -> Fraction:
+    while isinstance(node.unnest(), exp.Cast):
+        node = node.unnest().this
     text = node.unnest().name if isinstance(node.unnest(), exp.Literal) else node.sql()
     try:
         level = Fraction(text) if 0 <= float(text) <= 1 and len(text) < 100 else Fraction(-1)  # no endless exponents

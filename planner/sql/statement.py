@@ -20,6 +20,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 from planner.basics.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, UnknownParameter, Unsupported
 from planner.basics.numerals import whole
 from planner.duck.sandbox import CLOCKS, function_name, span
+from planner.sql.dialect import Sql
 
 DIALECT = "postgres"
 
@@ -33,10 +34,10 @@ MOST_DIGITS, MOST_PARAMETERS = 1_000, 65_535
 """Longest number, and the last $n that a client can give a value for."""
 
 
-class Commands(Postgres):
+class Commands(Sql):
     """PostgreSQL's tokens, with those of EXPLAIN, SHOW and RESET as well, which sqlglot keeps as one text."""
 
-    class Tokenizer(Postgres.Tokenizer):
+    class Tokenizer(Sql.Tokenizer):
         COMMANDS: ClassVar[set[TokenType]] = set()
 
 
@@ -180,7 +181,7 @@ def tokenized(sql: str, dialect: type[Postgres]) -> list[Token]:
     return tokens
 
 
-def parsed(sql: str, dialect: type[Postgres] = Postgres) -> list[exp.Expr]:
+def parsed(sql: str, dialect: type[Postgres] = Sql) -> list[exp.Expr]:
     """Return the trees of a text, whose places are those in it; SqlglotError if it can't be read."""
     return [tree for tree in dialect().parser().parse(tokenized(sql, dialect), sql) if tree is not None]
 

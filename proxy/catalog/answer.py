@@ -7,10 +7,13 @@ from collections.abc import Callable, Hashable, Sequence
 
 import duckdb
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
 
-from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting
+from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetting, Unsupported
 from planner.basics.stopping import running, sleep
 from planner.basics.watchdog import WATCHDOG
+from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
+from planner.duck.sandbox import fetched
 from planner.gate import Gate
 from planner.plans.result import Columns
 from proxy.catalog import kinds
@@ -83,6 +86,8 @@ class Catalog:
             return found
         except RecursionError:
             raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
+        except SqlglotError:
+            raise Unsupported(UNWRITABLE, hint=UNWRITABLE_HINT) from None
 
     def _values(self, prepared: Prepared, parameters: Sequence[object]) -> dict[str, object]:
         found: dict[str, object] = {f"p{i}": _bindable(parameters[i - 1]) for i in prepared.used}
@@ -135,8 +140,8 @@ def _fetched(
         found = cursor.execute(limited, values or None)
         if all(str(column[1]) in COLUMNAR_TYPES for column in found.description or ()):  # a sum has more digits
             return Columns(tuple(found.fetchnumpy().values()))
-        return found.fetchmany(MOST_ROWS + 1)
-    return cursor.execute(prepared.sql, values or None).fetchmany(MOST_ROWS + 1)
+        return fetched(found, MOST_ROWS + 1)
+    return fetched(cursor.execute(prepared.sql, values or None), MOST_ROWS + 1)
 
 
 def _bindable(value: object) -> object:

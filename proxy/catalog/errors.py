@@ -7,6 +7,7 @@ import re
 import duckdb
 
 from planner.basics.errors import (
+    DivisionByZero,
     EvaluationFailed,
     NotGrouped,
     Refusal,
@@ -35,10 +36,6 @@ class OutOfRange(Refusal):
     """A number is too large for its type."""
 
     sqlstate = "22003"
-
-
-class DivisionByZero(Refusal):
-    sqlstate = "22012"
 
 
 def refusal_of(error: duckdb.Error) -> Refusal:

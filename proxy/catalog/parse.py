@@ -7,11 +7,11 @@ from functools import lru_cache
 from typing import ClassVar
 
 from sqlglot import exp
-from sqlglot.dialects.postgres import Postgres
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
 from planner.basics.errors import Refusal
+from planner.sql.dialect import Sql
 from planner.sql.statement import WRITES, parsed, tokens_of
 
 CATALOG, INFORMATION = "pg_catalog", "information_schema"
@@ -22,12 +22,12 @@ Relations = Mapping[str, Mapping[str, Mapping[str, str]]]
 NOT_TYPES = (TokenType.OBJECT_IDENTIFIER, TokenType.PSEUDO_TYPE, TokenType.NAME)
 
 
-class Dialect(Postgres):
+class Dialect(Sql):
     """PostgreSQL, with oid, regclass, name and their like as ordinary names of types, so that arrays of them parse."""
 
-    class Tokenizer(Postgres.Tokenizer):
+    class Tokenizer(Sql.Tokenizer):
         KEYWORDS: ClassVar[dict[str, TokenType]] = {
-            word: token for word, token in Postgres.Tokenizer.KEYWORDS.items() if token not in NOT_TYPES
+            word: token for word, token in Sql.Tokenizer.KEYWORDS.items() if token not in NOT_TYPES
         }
 
 

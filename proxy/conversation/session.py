@@ -31,7 +31,7 @@ from proxy.conversation.portals import (
     decoded,
     spread,
 )
-from proxy.conversation.route import Answers, Desk, Outcome
+from proxy.conversation.route import Answers, Desk, Outcome, size_of
 from proxy.conversation.script import read_script
 from proxy.conversation.statements import Ask, Copy, Declare, End, Fetch, Savepoint, Statement, query_of
 from proxy.conversation.ticket import KEPT, NOTHING_SPENT, Ticket
@@ -45,11 +45,11 @@ from proxy.wire.state import Event, State, after
 from proxy.wire.text import Encoder
 from proxy.wire.values import Format, encoder
 
-CHUNK = 2_000
-"""Rows that are encoded at once; a result of more goes out piece by piece."""
+CHUNK, CHUNK_BYTES = 1_000, 2**18
+"""Rows, and about how many bytes of memory they take, that are encoded at once; more goes out piece by piece."""
 
-FEW = 200
-"""Rows that are encoded without another thread."""
+FEW, FEW_BYTES = 200, 2**16
+"""Rows, and their bytes, that are encoded without another thread: in less than a millisecond."""
 
 SHORT_SQL = 2_000
 """Longest text that is read without another thread, and kept as it was read."""
@@ -491,7 +491,7 @@ class Conversation:
         if describe:
             self._out.append(row_description(outcome.columns, formats))
         found = portal.take(most)
-        if len(found) <= FEW and len(found) == len(outcome.rows):
+        if _is_small(found) and len(found) == len(outcome.rows):
             self._out.append(_written(outcome, formats))
         else:
             encoders = _encoders(outcome.columns, formats)
@@ -514,11 +514,12 @@ class Conversation:
 
     def _send_chunks(self, found: Sequence[tuple[object, ...]], write: Callable[[Sequence[Any]], bytes]) -> Steps:
         """Encode rows piece by piece; a long result in another thread, and no faster than the client reads."""
-        if len(found) <= FEW:
+        if _is_small(found):
             self._out.append(write(found))
             return
-        for start in range(0, len(found), CHUNK):
-            chunk = found[start : start + CHUNK]
+        count = _rows_at_once(found)
+        for start in range(0, len(found), count):
+            chunk = found[start : start + count]
             self._out.append((yield Work("encode", functools.partial(write, chunk))))
             yield SEND
 
@@ -526,6 +527,15 @@ class Conversation:
 @functools.lru_cache(maxsize=1_000)
 def _read_short(sql: str) -> tuple[Statement, ...]:
     return tuple(read_script(sql))
+
+
+def _is_small(found: Sequence[tuple[object, ...]]) -> bool:
+    return len(found) <= FEW and size_of(found) <= FEW_BYTES
+
+
+def _rows_at_once(found: Sequence[tuple[object, ...]]) -> int:
+    """Return how many rows of a result are encoded at once: fewer if they are long."""
+    return max(1, min(CHUNK, CHUNK_BYTES * len(found) // max(1, size_of(found))))
 
 
 def _data_rows(found: Sequence[Any], *, encoders: Sequence[Encoder]) -> bytes:

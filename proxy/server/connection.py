@@ -166,6 +166,8 @@ class Connection(asyncio.Protocol):
         except Exception as error:
             self.house.journal.crash("connection failed", error)
         finally:
+            if self.analyst is None and not self.silent:
+                self.house.pace.failed(self.peer, time.monotonic())
             self._state = after(self._state, Event.GOODBYE)
             self.house.left(self)
             if self._transport is not None:
@@ -240,6 +242,8 @@ class Connection(asyncio.Protocol):
         self._say(negotiation(startup))
         caller = read_startup(startup)
         self._check_encrypted()
+        # Not before: a newcomer that has said nothing yet may be ended to make room.
+        await asyncio.sleep(self.house.pace.wait(self.peer, time.monotonic()))
         await self._authenticate(caller)
         self._decoder.logged_in()
         self._welcome(caller)

@@ -24,6 +24,7 @@ from proxy.server.connection import Connection
 from proxy.server.journal import Journal
 from proxy.server.login import Refused
 from proxy.server.metrics import Labels, Metrics
+from proxy.server.pacing import Pace
 from proxy.server.places import Places
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers
@@ -67,6 +68,7 @@ class House:
         self.gate, self.config, self.journal, self.tls = gate, config, journal, secured
         self.verifiers = Verifiers.of(gate.policy, gate.ledger.kept("salts", new_salts()).encode())
         self.back_off = BackOff()
+        self.pace = Pace()
         self.metrics = Metrics()
         self.recall = Recall(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
@@ -86,6 +87,7 @@ class Workshop:
         scale, allowed = 1.0, max(to_units_down(rho), 1)
         best: tuple[Together, float] | None = None
         for _ in range(14):
+            interrupts.check()
             found = self.together(queries, scale=scale, solve=solve)
             units = to_units_down(found.rho)
             if units <= allowed and (best is None or scale < best[1]):
@@ -156,4 +158,4 @@ def identity(known: Known, W: Floats, c: Floats) -> Join:
 
 def is_shareable(task: Task | Payable) -> bool:
     """Return whether a task can be planned together with others."""
-    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.recall is not None)
+    return isinstance(task, MarginalTask | Joint) or (isinstance(task, LinearTask) and task.is_small)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from mechanisms import sharing
+from mechanisms import interrupts, sharing
 from mechanisms.gaussian.known import Known
 from mechanisms.least import helmert
 from mechanisms.least.even import even_join
@@ -132,11 +132,12 @@ class Joining:
         self.bounds[table] = 0.0
         joint, whole = list[Linear](), list[Whole]()
         for i, part, task in self._questions(table):
+            interrupts.check()
             self.releases.update(task.releases)
             planner = self.shop.planner(self.settings[i])
             if isinstance(task, MarginalTask):
                 whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
-            elif isinstance(task, LinearTask) and task.recall is not None:
+            elif isinstance(task, LinearTask) and task.is_small:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
                 joint.append(Linear(i, task.question, part, targets))
             elif task.cost is not None:
@@ -197,6 +198,7 @@ class Joining:
             return False
         before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
+            interrupts.check()
             plan, is_within = self._least(meeting, margin)
             pieces = meeting.problem.pieces(plan, meeting.partners)
             made = [self._piece(meeting, group, key, piece, version) for key, piece in pieces]
@@ -317,7 +319,7 @@ class Joining:
         """Return the release by which a mechanism shares rho among the analysts; None if it is no small problem."""
         (table, *others), group = self._tables(), list[Linear]()
         for i, part, task in self._questions(table):
-            if not isinstance(task, LinearTask) or task.recall is None:
+            if not isinstance(task, LinearTask) or not task.is_small:
                 return None
             planner = self.shop.planner(self.settings[i])
             targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
@@ -440,7 +442,7 @@ class Joining:
         if isinstance(task, MarginalTask):
             told = [marginals.onto(found, task.question.workspace) for found in self._pending(task.table)[1]]
             return replace(task, told=(*task.told, *told), made=(), cost=None)
-        if isinstance(task, LinearTask) and task.recall is not None:
+        if isinstance(task, LinearTask) and task.is_small:
             return replace(task, recall=self._known(task.question), cost=None)
         return task
 

@@ -8,6 +8,7 @@ from sqlglot import exp
 
 from planner.basics.errors import Unsupported
 from planner.plans.settings import PREFIX
+from planner.sql import meaning
 from proxy.catalog import kinds
 from proxy.catalog.rewriting.trees import cast, own_call
 
@@ -102,6 +103,7 @@ def set_config(arguments: list[exp.Expr]) -> exp.Expr:
 
 
 PLAIN: dict[str, Callable[[list[exp.Expr]], exp.Expr]] = {
+    **meaning.CALLS,
     "generate_subscripts": subscripts,
     "array_upper": upper,
     "array_length": length,

@@ -14,6 +14,7 @@ from sqlglot import exp
 
 from planner.basics.errors import SyntaxRefusal, UnknownFunction, UnknownTable, Unsupported
 from planner.duck.sandbox import REFUSED_NODES, function_name, span
+from planner.sql import meaning
 from proxy.catalog import kinds
 from proxy.catalog.names import Directory
 from proxy.catalog.parse import CATALOG, INFORMATION, Relations, definition, is_function, schema_of
@@ -21,7 +22,7 @@ from proxy.catalog.relations.functions import OWN, PRIVILEGES, TABLES
 from proxy.catalog.relations.store import SCHEMAS
 from proxy.catalog.rewriting.calls import CONSTANTS, LEAST_ARGUMENTS, PLAIN, RENAMED, series
 from proxy.catalog.rewriting.infer import Inference, number_of, output_name
-from proxy.catalog.rewriting.trees import as_text, cast, character, like, limited, own_call, read
+from proxy.catalog.rewriting.trees import as_text, cast, character, limited, own_call, read
 from proxy.catalog.variables import SERVER_VERSION
 
 USER, DATABASE = "s_user", "s_database"
@@ -51,8 +52,8 @@ OPERATORS: dict[str, Callable[[exp.Expr, exp.Expr], exp.Expr]] = {
     "~*": lambda a, b: exp.RegexpILike(this=a, expression=b),
     "!~": lambda a, b: exp.Not(this=exp.RegexpLike(this=a, expression=b)),
     "!~*": lambda a, b: exp.Not(this=exp.RegexpILike(this=a, expression=b)),
-    "~~": lambda a, b: like(exp.Like(this=a, expression=b)),
-    "!~~": lambda a, b: exp.Not(this=like(exp.Like(this=a, expression=b))),
+    "~~": lambda a, b: meaning.like(exp.Like(this=a, expression=b)),
+    "!~~": lambda a, b: exp.Not(this=meaning.like(exp.Like(this=a, expression=b))),
     "=": lambda a, b: exp.EQ(this=a, expression=b),
     "<>": lambda a, b: exp.NEQ(this=a, expression=b),
     "<": lambda a, b: exp.LT(this=a, expression=b),
@@ -274,8 +275,8 @@ class Rewriter:
         inner: exp.Expr = node.this
         return inner
 
-    def like(self, node: exp.Like | exp.ILike) -> exp.Expr:
-        return node if isinstance(node.parent, exp.Escape) else like(node)
+    def round(self, node: exp.Round) -> exp.Expr:
+        return meaning.rounded(node) if node.this.meta.get("kind") in ("float4", "float8") else node
 
     def divide(self, node: exp.Div) -> exp.Expr:
         both = (node.left.meta.get("kind"), node.right.meta.get("kind"))
@@ -454,8 +455,8 @@ RULES: dict[type[exp.Expr], Callable[..., exp.Expr]] = {
     exp.Bracket: Rewriter.bracket,
     exp.Operator: Rewriter.operator,
     exp.Collate: Rewriter.collate,
-    exp.Like: Rewriter.like,
-    exp.ILike: Rewriter.like,
+    exp.Like: lambda _, node: meaning.like(node),
+    exp.ILike: lambda _, node: meaning.like(node),
     exp.Div: Rewriter.divide,
     exp.Any: Rewriter.any_of,
     exp.DPipe: Rewriter.concat,
@@ -466,6 +467,11 @@ RULES: dict[type[exp.Expr], Callable[..., exp.Expr]] = {
     exp.Repeat: Rewriter.repeat,
     exp.Pad: Rewriter.pad,
     exp.Literal: Rewriter.literal,
+    exp.Extract: lambda _, node: meaning.extract(node),
+    exp.Round: Rewriter.round,
+    exp.SimilarTo: lambda _, node: meaning.similar(node),
+    exp.Substring: lambda _, node: meaning.substring(node),
+    exp.WidthBucket: lambda _, node: meaning.width_bucket(node),
     exp.CurrentUser: Rewriter.user,
     exp.SessionUser: Rewriter.user,
     exp.CurrentDatabase: Rewriter.database,

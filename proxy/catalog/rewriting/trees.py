@@ -78,13 +78,3 @@ def own_call(name: str, arguments: list[exp.Expr]) -> exp.Expr:
         raise UnknownFunction(f"function {name} takes {len(own.arguments)} arguments", hint="see pg_proc")
     typed = [cast(argument, kind) for argument, kind in zip(given, own.arguments, strict=True)]
     return exp.Anonymous(this=f"own_{name}", expressions=typed)
-
-
-def like(node: exp.Expr) -> exp.Expr:
-    """Return a LIKE in which the backslash escapes, as it does in PostgreSQL without being told."""
-    pattern = node.args["expression"]
-    if node.args.pop("negate", None):
-        return exp.Not(this=like(node))
-    if pattern.is_string and "\\" not in pattern.name:
-        return node
-    return exp.Paren(this=exp.Escape(this=node, expression=exp.Literal.string("\\")))

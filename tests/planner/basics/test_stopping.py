@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import duckdb
 import pytest
 
+from mechanisms import interrupts
 from planner.basics import stopping
 from planner.basics.stopping import Interrupted, Stop, stoppable
+from planner.gate import Gate
 
 
 def test_what_was_stopped_begins_nothing() -> None:
@@ -90,3 +94,65 @@ def test_a_query_of_many_short_ones_is_stopped_wherever_it_is() -> None:
             stop.stop()
             assert isinstance(working.exception(), Interrupted), i
     assert connection.execute("SELECT 1").fetchall() == [(1,)]
+
+
+def test_stopping_again_does_not_wait_for_who_interrupts() -> None:
+    """The event loop stops what runs, and must not wait for a server that is asked to cancel."""
+    stop, interrupting, go_on = Stop(), threading.Event(), threading.Event()
+
+    def interrupt() -> None:
+        interrupting.set()
+        assert go_on.wait()
+
+    def work() -> None:
+        with stoppable(stop), stopping.elsewhere(interrupt):
+            stop.stop()
+            assert interrupting.wait()
+            stop.stop()
+            go_on.set()
+
+    work()
+
+
+QUESTIONS = (
+    "SELECT sex, count(*), avg(age) FROM adult GROUP BY sex",
+    "SELECT sex, race, count(*) FROM adult GROUP BY CUBE (sex, race)",
+    "SELECT count(DISTINCT education), median(hours) FROM adult",
+)
+
+
+def asking_at(place: int) -> Callable[[], None]:
+    """Return what stops a statement when it is asked for the `place`-th time."""
+    stop, asked = Stop(), 0
+
+    def ask() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == place:
+            stop.stop()
+        stop.check()
+
+    return ask
+
+
+@pytest.mark.parametrize("sql", QUESTIONS)
+def test_a_plan_stops_at_its_next_step_spends_nothing_and_leaves_nothing_behind(adult_policy: Path, sql: str) -> None:
+    gate = Gate.open(adult_policy)
+    session = gate.session("ann")
+    session.execute("SELECT sex, count(*) FROM adult GROUP BY sex")
+    spent, place = gate.ledger.spent("adult"), 0
+    while True:
+        place += 1
+        try:
+            with interrupts.asking(asking_at(place)):
+                found = session.explain(sql)
+        except Interrupted:
+            assert gate.ledger.spent("adult") == spent
+        else:
+            break
+    assert place > 3
+    assert found.rho == session.explain(sql).rho
+    gate.close()
+    again = Gate.open(adult_policy)
+    assert again.session("ann").explain(sql).rho == found.rho
+    again.close()

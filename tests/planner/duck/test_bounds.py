@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 from planner.basics.errors import Refusal, TooLarge, Unsupported
+from planner.duck.bounds import MOST_MADE
 from planner.gate import Gate
 from planner.session import Session
 
@@ -56,9 +57,10 @@ def session(policy: Path) -> Iterator[Session]:
 
 CHILD = """
 import resource, sys, threading
-from planner.errors import Refusal
+from planner.duck.bounds import MOST_MADE
+from planner.basics.errors import Refusal
 from planner.gate import Gate
-from planner.stopping import Stop, stoppable
+from planner.basics.stopping import Stop, stoppable
 
 CPU, MEMORY = 15, 3 << 30  # seconds for one call, bytes for all: the sandbox may have 2 GB of them
 
@@ -173,3 +175,26 @@ def test_what_is_ordinary_is_answered(session: Session) -> None:
     assert session.execute("SELECT string_agg(name, ',' ORDER BY name) FROM towns WHERE i < 2").rows == [
         ("town 0,town 1",)
     ]
+
+
+def test_many_places_that_make_texts_are_refused_together(session: Session) -> None:
+    joined = " || ".join(["name"] * (MOST_MADE + 1))
+    assert session.execute(f"SELECT max({joined}) FROM towns").rows
+    with pytest.raises(TooLarge, match="makes texts in"):
+        session.execute(f"SELECT max({joined} || name) FROM towns")
+    half = " || ".join(["name"] * (MOST_MADE // 2 + 2))
+    with pytest.raises(TooLarge, match="makes texts in"):
+        session.execute(f"SELECT max({half}), min({half}) FROM towns")
+
+
+@pytest.mark.parametrize("levels", [2, 3, 20])
+def test_what_can_not_be_written_for_duckdb_is_refused(session: Session, levels: int) -> None:
+    """Each level of initcap is three copies of what is in it, where sqlglot can write it at all."""
+    call = "initcap(" * levels + "name" + ")" * levels
+    for sql in (
+        f"SELECT max({call}) FROM towns",
+        f"SELECT initcap(x) FROM (SELECT {call} AS x FROM towns) AS t LIMIT 1",
+    ):
+        with pytest.raises(Unsupported, match="can't be written"):
+            session.execute(sql)
+    assert session.execute("SELECT max(initcap(name)) FROM towns").rows

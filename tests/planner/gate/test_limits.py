@@ -18,7 +18,9 @@ from planner.calls.rounds.solve import Joining
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Workspace
 from planner.gate import Gate
+from planner.history import atlas, recall, slices
 from planner.history.chart import Chart
+from planner.plans import release
 from planner.plans.plan import LEAST_GAIN
 from planner.questions import linear
 from planner.session import Session
@@ -168,6 +170,144 @@ def test_whole_marginals_use_what_is_known_of_their_parts(session: Session) -> N
         session.execute(f"SELECT age / 2, b1, b2, sex, count(*) FROM people WHERE {flag} GROUP BY 1, 2, 3, 4")
     session.execute("SET noisegate.error = 75")
     assert session.explain("SELECT age / 2, b1, sex, b2, count(*) FROM people GROUP BY 1, 2, 3, 4").path == "free"
+
+
+# Questions that are too large to be one problem.
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the most answers that are one problem here: so few that both sides are quickly planned."""
+    monkeypatch.setattr(recall, "MAX_ASKED", 24)
+    monkeypatch.setattr(release, "MAX_ASKED", 24)
+    return 24
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return the most points that a chart has here."""
+    monkeypatch.setattr(recall, "MAX_POINTS", 128)
+    monkeypatch.setattr(atlas, "MAX_POINTS", 128)
+    monkeypatch.setattr(slices, "OWN_POINTS", 32)
+    return 128
+
+
+def sums_by_code(n: int) -> str:
+    return f"SELECT code, sum(income), count(*) FROM people WHERE code < {n // 2} GROUP BY code"
+
+
+def averages_by_code(n: int) -> str:
+    return f"SELECT code, avg(income) FROM people WHERE code < {n // 2} GROUP BY code"
+
+
+def squares(n: int) -> str:
+    return f"SELECT code, age, count(*) FROM people WHERE code < {n // 8} AND age < 8 GROUP BY code, age"
+
+
+def halves(session: Session, sql: str) -> None:
+    """Release a question for either half of the people: together they tell it, with twice the variance."""
+    for flag in ("b0", "NOT b0"):
+        session.execute(sql.replace(" GROUP BY", f" AND {flag} GROUP BY"))
+
+
+@pytest.mark.parametrize("family", [grouped, sums_by_code, averages_by_code, squares, nested])
+def test_more_answers_than_one_problem_has_cost_alike_if_nothing_is_known(
+    session: Session, few: int, family: Callable[[int], str]
+) -> None:
+    limit, more, many = (price(session, family(n)) for n in (few, few + 8, 2 * few))
+    assert more <= limit * 1.35 if family is nested else more == pytest.approx(limit, rel=1e-4)
+    assert many <= limit * 1.7 if family is nested else many == pytest.approx(limit, rel=1e-4)
+
+
+@pytest.mark.parametrize("error", [75, 40])
+@pytest.mark.parametrize("family", [grouped, sums_by_code, averages_by_code, squares])
+def test_more_answers_than_one_problem_has_use_what_is_known(
+    session: Session, few: int, family: Callable[[int], str], error: int
+) -> None:
+    halves(session, family(2 * few))
+    session.execute(f"SET noisegate.error = {error}")
+    limit, more, many = (session.explain(family(n)) for n in (few, few + 8, 2 * few - 8))
+    assert {found.path for found in (limit, more, many)} == {"free" if error == 75 else "join"}
+    assert max(float(more.rho), float(many.rho)) <= float(limit.rho) * 1.05
+    assert any("cut" in line for line in more.lines)
+
+
+def test_many_filters_use_what_is_known_piece_by_piece(session: Session, few: int) -> None:
+    session.execute("SELECT age, b0, count(*) FROM people GROUP BY 1, 2")
+    session.execute("SET noisegate.error = 60")
+    limit, more, many = (session.explain(nested(n)) for n in (few, few + 1, 2 * few + 1))
+    assert limit.path == more.path == many.path == "join"
+    assert float(more.rho) <= float(limit.rho) * 1.1
+    assert float(many.rho) <= float(limit.rho) * 1.5
+    assert any("into 2 pieces" in line for line in more.lines)
+    session.execute(nested(few + 1))
+    assert session.explain(nested(few + 1)).path == "free"
+
+
+@pytest.mark.parametrize("n", [175, 255, 256, 257, 400])
+def test_a_part_of_a_released_table_is_free_however_many_answers_it_has(session: Session, n: int) -> None:
+    session.execute("SELECT code, sex, count(*) FROM people GROUP BY code, sex")
+    found = session.explain(f"SELECT code, sex, count(*) FROM people WHERE code < {n} GROUP BY code, sex")
+    assert found.path == "free"
+
+
+@pytest.mark.parametrize("error", [75, 40])
+def test_more_points_than_a_chart_has_use_what_is_known(session: Session, narrow: int, error: int) -> None:
+    halves(session, squares(4 * narrow))
+    session.execute(f"SET noisegate.error = {error}")
+    inside, beyond, far = (session.explain(squares(n)) for n in (narrow // 2, narrow + 8, 2 * narrow))
+    assert {found.path for found in (inside, beyond, far)} == {"free" if error == 75 else "join"}
+    assert max(float(beyond.rho), float(far.rho)) <= float(inside.rho) * 1.05
+    assert any("slices" in line for line in beyond.lines)
+
+
+def test_a_total_over_more_points_than_a_chart_has_is_free_if_its_parts_are_known(
+    session: Session, narrow: int
+) -> None:
+    session.execute(squares(4 * narrow))
+    session.execute("SET noisegate.error = 1000")
+    total = "SELECT count(*) FROM people WHERE code < 60 AND age < 8 AND (code + age) % 3 = 0"
+    assert session.explain(total).path == "free"
+
+
+@pytest.mark.parametrize("sql", [
+    "SELECT count(*) FROM people WHERE code < 20 AND age < 8 AND (code + age) % 3 = 0",
+    "SELECT sex, avg(income), count(*) FROM people WHERE code < 20 AND age < 8 AND (code + age) % 3 = 0 GROUP BY sex",
+])  # fmt: skip
+def test_an_answer_that_depends_on_more_points_than_a_chart_has_is_topped_up(
+    session: Session, narrow: int, sql: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    switch_noise_off(monkeypatch)
+    halves(
+        session, "SELECT code, age, sex, sum(income), count(*) FROM people WHERE code < 20 AND age < 8 GROUP BY 1, 2, 3"
+    )
+    session.execute("SET noisegate.error = 400")
+    first = session.explain(sql)
+    assert first.path == "join"
+    assert first.ways["top-up"] < first.ways["fresh"]
+    duckdb.execute(f"CREATE OR REPLACE VIEW people AS FROM '{tmp_path / 'people.parquet'}'")
+    expected = np.array(duckdb.execute(sql.replace("SELECT sex,", "SELECT")).fetchall(), float)
+    rows = np.array([row[-expected.shape[1] :] for row in session.execute(sql).rows], float)
+    assert np.allclose(np.sort(rows, axis=0), np.sort(expected, axis=0), 1e-5)
+    assert session.explain(sql).path == "free"
+    session.execute("SET noisegate.error = 300")
+    assert float(session.explain(sql).rho) < 0.6 * session.explain(sql).ways["fresh"]
+
+
+@pytest.mark.parametrize("family", [grouped, averages_by_code, squares])
+def test_what_is_cut_is_exact_without_noise_and_then_known(
+    session: Session, few: int, family: Callable[[int], str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    switch_noise_off(monkeypatch)
+    halves(session, family(2 * few))
+    session.execute("SET noisegate.error = 40")
+    found, sql = session.execute(family(2 * few - 8)), family(2 * few - 8)
+    duckdb.execute(f"CREATE OR REPLACE VIEW people AS FROM '{tmp_path / 'people.parquet'}'")
+    expected = duckdb.execute(sql).fetchall()
+    assert np.allclose(np.array(sorted(found.rows), float), np.array(sorted(expected), float), 1e-6)
+    again = session.explain(sql)
+    assert again.path == "free"
+    assert all(error is None or error <= 40 * (1 + 1e-6) for error in again.errors.values())
 
 
 def cube(columns: int, aggregate: str = "count(*)") -> str:

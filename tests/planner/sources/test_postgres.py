@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from planner.basics.errors import PolicyRefusal, SourceFailed
+from planner.basics.stopping import Interrupted, Stop, stoppable
 from planner.cells.workspace import Axis
 from planner.curator.check import check
 from planner.curator.proposal import propose
@@ -98,6 +99,34 @@ def test_a_service_file_says_where_the_server_is(
     service.write_text(f"[clinic]\nhost=127.0.0.1\nport={people.port}\ndbname=noisegate\nuser=ann\n")
     monkeypatch.setenv("PGSERVICEFILE", str(service))
     with opened(make(tmp_path, "postgresql:///?service=clinic#people")) as gate:
+        assert len(gate.session().execute(QUESTION).rows) == 2
+
+
+def test_a_stopped_statement_is_canceled_in_postgresql(people: Postgres, tmp_path: Path) -> None:
+    """It waits for a lock that nobody gives back, and has no time limit of its own that would end it."""
+    stop = Stop()
+    waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    with (
+        opened(make(tmp_path, f"{url(people)}#public.people", entries='timeout = "60 minutes"')) as gate,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def ask() -> None:
+            with stoppable(stop):
+                gate.session().execute(QUESTION)
+
+        with owner(people) as locking, owner(people) as watching:
+            locking.execute("BEGIN")
+            locking.execute("LOCK TABLE people IN ACCESS EXCLUSIVE MODE")
+            asked = pool.submit(ask)
+            while watching.execute(waiting).fetchone() == (0,):
+                time.sleep(0.01)
+            stop.stop()
+            with pytest.raises(Interrupted):
+                asked.result(60)
+            assert watching.execute(waiting).fetchone() == (0,)
+            locking.execute("ROLLBACK")
+        assert gate.ledger.spent("people") == 0
         assert len(gate.session().execute(QUESTION).rows) == 2
 
 

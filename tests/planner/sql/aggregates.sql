@@ -82,6 +82,7 @@ SELECT sum(nullif(lo, 3)), count(nullif(lo, 3)), avg(nullif(lo, 3)) FROM visits
 
 SELECT sum(1), sum(3), count(1), count('x'), count(NULL) FROM visits
 
+-- plain: SELECT sum(CAST(score AS integer)), sum(round_even(score * 10, 0)) FROM visits
 SELECT sum(CAST(score AS integer)), sum(round(score * 10)) FROM visits
 
 SELECT sum(vip::int), avg(active::int) FROM visits
@@ -97,6 +98,7 @@ SELECT variance(hours / 10), stddev_pop(hi * lo) FROM visits, (SELECT 7 AS hours
 -- names: share; spread; double
 SELECT 100.0 * count(*) / 32561 AS share, sqrt(variance(age)) AS spread, count(*) + count(*) AS double FROM adult
 
+-- plain: SELECT avg(hours) - 40, round(avg(hours), 2), sum(hours)::float / count(*), sum(hours)::float / count(*) FROM adult
 SELECT avg(hours) - 40, round(avg(hours), 2), sum(hours) / count(*), sum(hours)::float / count(*) FROM adult
 
 SELECT grade, sum(grade), avg(grade), count(DISTINCT grade) FROM visits GROUP BY grade

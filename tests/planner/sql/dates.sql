@@ -38,6 +38,7 @@ SELECT date_trunc('quarter', joined) AS q, sum(lo) FROM visits WHERE joined IS N
 
 SELECT seen::date AS day, count(*) FROM visits GROUP BY seen::date
 
+-- plain: SELECT extract(hour FROM seen)::float / 6 AS quarter_day, count(*) FROM visits GROUP BY 1
 SELECT extract(hour FROM seen) / 6 AS quarter_day, count(*) FROM visits GROUP BY 1
 
 SELECT joined, count(*) FROM visits WHERE joined BETWEEN '2020-03-01' AND '2020-03-14' GROUP BY joined

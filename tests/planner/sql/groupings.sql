@@ -42,6 +42,7 @@ SELECT score, count(*) FROM visits WHERE score < 0.05 GROUP BY score
 
 SELECT round(score, 1) AS s, count(*) FROM visits GROUP BY 1
 
+-- plain: SELECT round_even(price, 0) AS p, sum(price), count(*) FROM visits GROUP BY 1
 SELECT round(price) AS p, sum(price), count(*) FROM visits GROUP BY 1
 
 -- a grouped expression may be used inside others

@@ -79,6 +79,7 @@ SELECT count(*) FROM visits WHERE price > 9.5 OR price < -9.5
 
 SELECT count(*) FROM visits WHERE sqrt(score) > 0.9
 
+-- plain: SELECT count(*) FROM visits WHERE round_even(price, 0) = 2
 SELECT count(*) FROM visits WHERE round(price) = 2
 
 SELECT count(*) FROM visits WHERE "Mixed Case" = 'Alpha'

@@ -21,6 +21,7 @@ import pytest
 
 from planner.duck import sandbox
 from proxy.catalog import answer
+from proxy.server.places import MOST_AT_ONCE
 from proxy.server.shared import THREADS, policy_catalog
 from tests.proxy.server.test_server import wait_until
 from tests.proxy.servers import Running, running
@@ -159,6 +160,7 @@ def test_describing_and_explaining_give_their_places_back_as_well(server: Runnin
         with pytest.raises(psycopg.errors.QueryCanceled):
             connection.execute(f"EXPLAIN SELECT count(*) FROM people WHERE age < (SELECT count(*) FROM {PRODUCT})")
         wait_until(lambda: idle(server))
+        connection.execute("SET statement_timeout = 0")  # a busy machine may take longer
         assert connection.execute("SELECT count(*) FROM towns").fetchall() == [(2000,)]
 
 
@@ -174,14 +176,14 @@ def test_heavy_statements_of_one_keep_nobody_else_waiting(server: Running) -> No
     anns = [connect(server) for _ in range(2 * THREADS)]
     for i, connection in enumerate(anns):
         send(connection, HEAVY["public tables"].replace("nobody", f"nobody {i}"))
-    wait_until(lambda: busy(server) == THREADS * 3 // 4)
+    wait_until(lambda: busy(server) == MOST_AT_ONCE)
     with connect(server, "bob") as bob:
         assert bob.execute("SELECT count(*) FROM towns").fetchall() == [(2000,)]
         assert len(bob.execute("SELECT age, count(*) FROM people GROUP BY age").fetchall()) == 10
         assert bob.execute("SELECT relname FROM pg_class WHERE relname = 'towns'").fetchall() == [("towns",)]
         assert health(server) == "ok\n"
-        assert busy(server) == THREADS * 3 // 4
-    assert server.server.house.places.waiting == 2 * THREADS - THREADS * 3 // 4
+        assert busy(server) == MOST_AT_ONCE
+    assert server.server.house.places.waiting == 2 * THREADS - MOST_AT_ONCE
     for connection in anns:
         connection.close()
     wait_until(lambda: idle(server))

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
 
-from proxy.server.places import Places
+from planner.basics.stopping import holding, sleep
+from proxy.server.places import LONG, MOST_AT_ONCE, Places
 
 
 @contextmanager
-def opened(count: int) -> Iterator[tuple[Places, threading.Event]]:
+def opened(count: int, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[Places, threading.Event]]:
     """Yield places, and an event that ends what waits for it in them."""
-    places, go_on = Places(count), threading.Event()
+    places, go_on = Places(count, clock=clock), threading.Event()
     try:
         yield places, go_on
     finally:
@@ -23,24 +25,31 @@ def opened(count: int) -> Iterator[tuple[Places, threading.Event]]:
         assert places.close(60)
 
 
-def occupy(places: Places, go_on: threading.Event, whose: str) -> Future[bool]:
-    """Have somebody take a place, and return when they have it."""
+def occupy(places: Places, go_on: threading.Event, whose: str, *, resting: bool = True) -> Future[bool]:
+    """Have somebody take a place, to wait there or as if they computed, and return when they have it."""
     began = threading.Event()
 
     def run() -> bool:
         began.set()
-        return go_on.wait()
+        return rest(go_on) if resting else go_on.wait()
 
     future = places.submit(run, whose=whose)
     assert began.wait()
     return future
 
 
+def rest(go_on: threading.Event) -> bool:
+    """Wait as a statement does for a lock: it is known to compute nothing meanwhile."""
+    while not go_on.is_set():
+        sleep(0.01)
+    return True
+
+
 @pytest.mark.parametrize(("count", "most"), [(2, 1), (3, 2), (16, 12)])
 def test_one_analyst_leaves_places_to_others(count: int, most: int) -> None:
     with opened(count) as (places, go_on):
         anns = [occupy(places, go_on, "ann") for _ in range(most)]
-        anns += [places.submit(go_on.wait, whose="ann") for _ in range(2 * count)]
+        anns += [places.submit(lambda: rest(go_on), whose="ann") for _ in range(2 * count)]
         assert places.submit(lambda: "bob's", whose="bob").result() == "bob's"
         assert sum(future.running() for future in anns) == most
         go_on.set()
@@ -53,6 +62,54 @@ def test_every_newcomer_finds_a_place_while_the_others_keep_theirs() -> None:
             occupy(places, go_on, analyst)
             for _ in range(20):
                 places.submit(go_on.wait, whose=analyst)
+
+
+class Clock:
+    """Time that passes when it is told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_of_one_analyst_one_computes_at_a_time() -> None:
+    clock = Clock()
+    with opened(16, clock) as (places, go_on):
+        occupy(places, go_on, "ann", resting=False)
+        second = places.submit(go_on.wait, whose="ann")
+        assert places.submit(lambda: "bob's", whose="bob").result() == "bob's"
+        assert places.running == 1
+        assert not second.running()
+
+
+def test_what_takes_long_keeps_few_others_of_the_same_analyst_waiting() -> None:
+    clock = Clock()
+    with opened(16, clock) as (places, go_on):
+        for number in range(1, MOST_AT_ONCE + 1):
+            occupy(places, go_on, "ann", resting=False)
+            clock.now += LONG
+            assert places.running == number
+        last = places.submit(go_on.wait, whose="ann")
+        assert places.submit(lambda: "bob's", whose="bob").result() == "bob's"
+        assert not last.running()
+
+
+def test_what_begins_to_wait_lets_the_next_one_compute() -> None:
+    with opened(16, Clock()) as (places, _):
+        lock, held = threading.Lock(), threading.Event()
+
+        def wait_for_lock() -> str:
+            held.set()
+            with holding(lock):
+                return "had it"
+
+        with lock:
+            waiting = places.submit(wait_for_lock, whose="ann")
+            assert held.wait()
+            assert places.submit(lambda: "computed", whose="ann").result() == "computed"
+            assert not waiting.done()
+        assert waiting.result() == "had it"
 
 
 def test_those_who_wait_are_taken_in_turn() -> None:

@@ -37,8 +37,23 @@ SELECT count(*) FROM adult WHERE nothing = 1
 -- 42703: other.age
 SELECT count(*) FROM adult WHERE other.age = 1
 
--- 42703: "CITY"
-SELECT count(*) FROM visits WHERE "CITY" = 'Oslo'
+-- 42703: "CITTY"
+SELECT count(*) FROM visits WHERE "CITTY" = 'Oslo'
+
+-- 42P20: ntile(4) OVER (ORDER BY lo
+SELECT ntile(4) OVER (ORDER BY lo), count(*) FROM visits GROUP BY 1
+
+-- 42P20: count(*
+SELECT DISTINCT count(*) OVER () FROM visits
+
+-- 42P20: row_number() OVER (ORDER BY lo
+SELECT count(*) FROM visits WHERE row_number() OVER (ORDER BY lo) < 5
+
+-- 42P20: rank() OVER (ORDER BY lo
+SELECT sum(rank() OVER (ORDER BY lo)) FROM visits
+
+-- 22012: lo / 0
+SELECT count(*) FROM visits WHERE lo / 0 = 1
 
 -- 42703: education
 SELECT count(*) FROM visits WHERE education-num > 3

@@ -1,0 +1,128 @@
+"""Giving way: nothing that one client is sent keeps the event loop, or much memory, from the others."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.duck import sandbox
+from planner.duck.sandbox import PIECE, fetched
+from planner.gate import Gate
+from proxy.catalog.variables import Variables
+from proxy.conversation.session import CHUNK, CHUNK_BYTES, Conversation, Work
+from proxy.server import server as servers
+from proxy.server.connection import Connection
+from proxy.wire import messages as m
+from tests.proxy.server.test_server import wait_until
+from tests.proxy.servers import Running, SmallCatalog, running
+
+psycopg = pytest.importorskip("psycopg")
+
+SERIES = "FROM generate_series(1, 20000) AS t(i)"
+NARROW = f"SELECT i AS a, i * 3 AS b, 'row ' || i AS c {SERIES}"
+WIDE = f"SELECT i AS a, repeat('x', 2000) AS b {SERIES}"
+
+
+@pytest.fixture
+def server(adult_policy: Path) -> Iterator[Running]:
+    with running(adult_policy) as found:
+        yield found
+
+
+def pieces(policy: Path, sql: str) -> tuple[list[int], int]:
+    """Return how many bytes each piece has that is encoded in a thread, and how many were written without one."""
+    gate = Gate.open(policy)
+    talk = Conversation(gate.session("ann"), variables=Variables(), make_catalog=SmallCatalog)
+    steps, value, sizes, written = talk.handle(m.Query(sql)), None, list[int](), 0
+    try:
+        while True:
+            step = steps.send(value)
+            value = step.do() if isinstance(step, Work) else None
+            if isinstance(step, Work) and step.what == "encode":
+                sizes.append(len(value))
+            written += len(talk.take())
+    except StopIteration:
+        written += len(talk.take())
+    finally:
+        gate.close()
+    return sizes, written - sum(sizes)
+
+
+@pytest.mark.parametrize("form", ["{}", "COPY ({}) TO STDOUT", "COPY ({}) TO STDOUT (FORMAT binary)"])
+def test_long_results_are_encoded_in_small_pieces_outside_the_loop(adult_policy: Path, form: str) -> None:
+    sizes, by_loop = pieces(adult_policy, form.format(NARROW))
+    assert len(sizes) >= 20_000 / CHUNK
+    assert by_loop < 1_000
+    sizes, by_loop = pieces(adult_policy, form.format(WIDE))
+    assert max(sizes) <= CHUNK_BYTES
+    assert by_loop < 1_000
+
+
+def test_an_unread_copy_holds_no_more_than_a_few_pieces(server: Running) -> None:
+    with closing(psycopg.connect(server.dsn(), autocommit=True)) as connection:
+        with socket.socket(fileno=connection.fileno()) as raw:
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            raw.detach()
+        connection.pgconn.send_query(f"COPY ({WIDE}) TO STDOUT".encode())
+        connection.pgconn.flush()
+        [mine] = server.server.house.connections.values()
+        wait_until(lambda: mine._writable is not None and not server.server.house.places.running)
+        assert waiting(mine) <= 2 * CHUNK_BYTES
+        with psycopg.connect(server.dsn("bob")) as other:
+            assert other.execute("SELECT 1").fetchall() == [(1,)]
+        assert waiting(mine) <= 2 * CHUNK_BYTES
+
+
+def waiting(connection: Connection) -> int:
+    """Return how many bytes wait for a client."""
+    assert connection._transport is not None
+    assert connection._conversation is not None
+    return connection._transport.get_write_buffer_size() + connection._conversation.unsent
+
+
+class Cursor:
+    """Gives rows, and notes how many are asked for at a time."""
+
+    def __init__(self, count: int) -> None:
+        self.left, self.asked = count, list[int]()
+
+    def fetchmany(self, size: int) -> list[tuple[Any, ...]]:
+        self.asked.append(size)
+        given, self.left = min(size, self.left), max(0, self.left - size)
+        return [(1,)] * given
+
+
+@pytest.mark.parametrize(("there", "most"), [(0, 10), (1, 10), (PIECE, 10_000), (3 * PIECE + 1, 10_000), (999, 700)])
+def test_rows_are_fetched_piece_by_piece_and_no_more_than_wanted(there: int, most: int) -> None:
+    cursor = Cursor(there)
+    assert len(fetched(cursor, most)) == min(there, most)  # type: ignore[arg-type]  # as much of a cursor as is used
+    assert max(cursor.asked) <= PIECE
+
+
+def test_a_large_answer_comes_whole_out_of_its_pieces(adult_policy: Path) -> None:
+    gate = Gate.open(adult_policy)
+    rows = gate.sandbox.workbench().rows(f"SELECT i FROM range({5 * sandbox.PIECE + 7}) AS t(i)")
+    assert [row[0] for row in rows] == list(range(5 * sandbox.PIECE + 7))
+    gate.close()
+
+
+def test_a_serving_process_gives_way_quickly(adult_policy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = list[float]()
+
+    async def serve(*_: object, **__: object) -> bool:
+        seen.append(sys.getswitchinterval())
+        return True
+
+    monkeypatch.setattr(servers, "serve", serve)
+    before = sys.getswitchinterval()
+    try:
+        servers.run(adult_policy, overrides={"auth": "trust"}, log_format="text", on_start=lambda *_: None)
+    finally:
+        sys.setswitchinterval(before)
+    assert seen == [pytest.approx(servers.SWITCH_INTERVAL)]
