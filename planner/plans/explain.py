@@ -128,7 +128,7 @@ def _errors(plan: Plan, settings: Settings) -> dict[str, float | None]:
         column = projection.unalias()
         aggregate = _aggregate_of(column, plan) if isinstance(column, exp.Column) else None
         if not (isinstance(column, exp.Column) and column.name.startswith("k") and column.table.startswith("__m")):
-            found[name] = aggregate_error(*aggregate, settings) if aggregate else None
+            found[name] = aggregate[0].error(aggregate[1], settings) if aggregate else None
     return found
 
 
@@ -137,13 +137,6 @@ def _aggregate_of(column: exp.Column, plan: Plan) -> tuple[Part, int] | None:
     if part is None or not column.name[1:].isdigit() or column.name[0] != "a":
         return None
     return part, int(column.name[1:])
-
-
-def aggregate_error(part: Part, number: int, settings: Settings) -> float | None:
-    """Return the largest half-width that an aggregate will have in any group, if it is known beforehand."""
-    errors = [task.error(number, part.measured.aggregates[number], settings.z) for task in part.tasks]
-    found = [error for error in errors if error is not None]
-    return max(found) if found else None
 
 
 # --- for people --------------------------------------------------------------------------------------------
@@ -190,7 +183,7 @@ def _shown(node: exp.Expr) -> str:
 def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
     level = f"{settings.confidence:.0%}"
     for place, aggregate in enumerate(part.measured.aggregates):
-        error = aggregate_error(part, place, settings)
+        error = part.error(place, settings)
         if error is None:
             yield f"{aggregate.kind}: depends on the size of the group"
         elif aggregate.kind == "quantile":

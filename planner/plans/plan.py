@@ -26,8 +26,8 @@ from planner.plans.task import Task
 from planner.plans.topping import topped_up
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
-from planner.questions.labelled import Labelled, Noise
-from planner.questions.linear import Measurement, Question
+from planner.questions.labelled import Labelled
+from planner.questions.linear import Measurement, Noise, Question
 from planner.sql.placement import Placement, Placer
 from planner.sql.query import Compiled, Measured
 from planner.sql.workload import Floats, Recipe, Workload, workload
@@ -54,6 +54,11 @@ class Part:
     measured: Measured
     placement: Placement
     tasks: tuple[Task, ...]
+
+    def error(self, number: int, settings: Settings) -> float | None:
+        """Return the largest half-width that an aggregate will have in any group, if it is known beforehand."""
+        errors = [task.error(number, self.measured.aggregates[number], settings.z) for task in self.tasks]
+        return max((error for error in errors if error is not None), default=None)
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,8 @@ from planner.plans.rounding import rounded
 from planner.plans.task import of_task
 from planner.plans.wording import number
 from planner.questions import body, linear
-from planner.questions.labelled import Draws, Labelled, Noise
-from planner.questions.linear import Measurement, Question
+from planner.questions.labelled import Draws, Labelled
+from planner.questions.linear import Measurement, Noise, Question
 from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
 from planner.sql.workload import Floats, Recipe

@@ -19,8 +19,7 @@ from planner.cells.workspace import Axis, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.domain import Domain
 from planner.policy.file import Table
-from planner.questions.labelled import Noise
-from planner.questions.linear import Measurement, Question, rounded_product
+from planner.questions.linear import Measurement, Noise, Question, rounded_product
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

@@ -15,7 +15,7 @@ from mechanisms.noise import accounting, selection
 from planner.basics.errors import BadValue, TooLarge, Unsupported
 from planner.cells.costs import Cost, constant, simplified, to_units
 from planner.cells.workspace import Ints, Workspace
-from planner.questions.linear import MAX_BITS, MOST_UNITS, PRECISION_BITS
+from planner.questions.linear import MOST_UNITS, Noise
 from planner.sql.placement import MAX_CELLS, Placement, Placer
 from planner.sql.query import BASE, Aggregate
 
@@ -93,27 +93,6 @@ def _labels(placement: Placement, placer: Placer) -> tuple[Ints, str, int]:
     found = bench.arrays(ranked)["l"]
     [(size,)] = bench.rows(f"SELECT count(*) FROM {relation}_v")
     return np.asarray(found, dtype=np.int64), f"{relation}_v", int(size)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """A count released as scale * count + round(N(0, 4^bits)): deviation 2^bits / scale."""
-
-    scale: int
-    bits: int
-
-    @property
-    def variance(self) -> float:
-        return 4.0**self.bits / self.scale**2
-
-    @classmethod
-    def of(cls, variance: float) -> Noise:
-        """Return the noise with at most this variance."""
-        bits = min(max(math.ceil(PRECISION_BITS + math.log2(variance) / 2), 0), MAX_BITS)
-        return cls(math.ceil(2.0**bits / math.sqrt(variance)), bits)
-
-    def rho(self, sensitivity_squared: int) -> Fraction:
-        return Fraction(self.scale**2 * sensitivity_squared, 2 * 4**self.bits)
 
 
 def distinct_reach(question: Labelled) -> int:

@@ -48,6 +48,27 @@ MOST_UNITS = 2**62 - 1
 """Largest cost that an account can hold, in units: whatever passes it is refused before it could overflow."""
 
 
+@dataclass(frozen=True)
+class Noise:
+    """A count released as scale * count + round(N(0, 4^bits)): deviation 2^bits / scale."""
+
+    scale: int
+    bits: int
+
+    @property
+    def variance(self) -> float:
+        return 4.0**self.bits / self.scale**2
+
+    @classmethod
+    def of(cls, variance: float) -> Noise:
+        """Return the noise with at most this variance."""
+        bits = min(max(math.ceil(PRECISION_BITS + math.log2(variance) / 2), 0), MAX_BITS)
+        return cls(math.ceil(2.0**bits / math.sqrt(variance)), bits)
+
+    def rho(self, sensitivity_squared: int) -> Fraction:
+        return Fraction(self.scale**2 * sensitivity_squared, 2 * 4**self.bits)
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """A workload on patterns: what is asked, whatever the accuracy.

@@ -10,6 +10,9 @@ from sqlglot import exp
 from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
+DIALECT = "postgres"
+"""How sqlglot calls the SQL that analysts write."""
+
 AS_WRITTEN = ("DATE_PART", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "TO_NUMBER", "ENCODE", "DECODE", "TO_HEX", "DATE_BIN")
 """Functions whose arguments sqlglot would translate, and lose what it does not know."""
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from sqlglot.schema import MappingSchema
 
 from planner.policy.file import Table
-from planner.sql.statement import DIALECT
+from planner.sql.dialect import DIALECT
 
 BASE = "__p"
 """Name of the protected table in every flattened expression."""

@@ -13,7 +13,6 @@ from planner.cells.workspace import Axis, Workspace
 from planner.history.chart import MAX_POINTS
 from planner.history.marginals import MarginalQuestion
 from planner.history.union import union
-from planner.plans.plan import Prepared
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
 
@@ -30,7 +29,7 @@ class Linear:
 
     query: int
     question: Question
-    part: Prepared
+    whole: MarginalQuestion | None  # the same, if it is one about whole marginals
     targets: Floats
 
 
@@ -70,8 +69,8 @@ def sized(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear]
     rows = sum(len(one.targets) for one in joint)
     if not whole and rows <= MAX_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
         return list(joint), []
-    more = [Whole(one.query, one.part.whole, float(one.targets[0])) for one in joint if one.part.whole is not None]
-    return [one for one in joint if one.part.whole is None], [*whole, *more]
+    more = [Whole(one.query, one.whole, float(one.targets[0])) for one in joint if one.whole is not None]
+    return [one for one in joint if one.whole is None], [*whole, *more]
 
 
 def alike(wholes: Sequence[Whole]) -> list[list[Whole]]:

@@ -33,7 +33,6 @@ from planner.history.recall import Recall, Recalls
 from planner.history.union import union
 from planner.ledger.accounts import Charge, total
 from planner.plans import marginals as marginal
-from planner.plans.explain import aggregate_error
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner, Prepared
 from planner.plans.release import LinearTask
@@ -139,7 +138,7 @@ class Joining:
                 whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
             elif isinstance(task, LinearTask) and task.is_small:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
-                joint.append(Linear(i, task.question, part, targets))
+                joint.append(Linear(i, task.question, part.whole, targets))
             elif task.cost is not None:
                 self.tasks[task.key] = task
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
@@ -323,7 +322,7 @@ class Joining:
                 return None
             planner = self.shop.planner(self.settings[i])
             targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
-            group.append(Linear(i, task.question, part, targets))
+            group.append(Linear(i, task.question, part.whole, targets))
         if others or points([one.question for one in group]) > MAX_SHARED:
             return None
         planner = self.shop.planner(self.settings[0])
@@ -429,7 +428,7 @@ class Joining:
         for planned in self.plans[index].parts:
             after = replace(planned, tasks=tuple(self._after(task) for task in planned.tasks))
             for number, aggregate in enumerate(planned.measured.aggregates):
-                error = aggregate_error(after, number, settings)
+                error = after.error(number, settings)
                 if error is not None:
                     target = planner.error(planned.measured.table.name)
                     if aggregate.kind == "sum":
