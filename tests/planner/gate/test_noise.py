@@ -463,7 +463,7 @@ def counted(small: Gate, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def effect(task: Task, record: Record | None) -> Fraction:
         source.records = [record] if record is not None else []
-        meter._cache.clear()
+        meter._kept.clear()
         return true_rho(task, meter)
 
     return effect
@@ -569,7 +569,7 @@ def test_what_a_row_of_a_file_adds_is_paid_for_by_its_cell(small: Gate, sql: str
     table = f"(SELECT {types} FROM (VALUES {values}) AS t({columns}))"
 
     def effect(task: Task, record: Record | None) -> Fraction:
-        meter._cache.clear()
+        meter._kept.clear()
         where = f"rid = {ODD.index(record)}" if record is not None else "false"
         meter._source._from = f"(SELECT * EXCLUDE (rid) FROM {table} WHERE {where})"
         return true_rho(task, meter)
@@ -578,4 +578,4 @@ def test_what_a_row_of_a_file_adds_is_paid_for_by_its_cell(small: Gate, sql: str
         compare(small, sql, ODD, effect)
     finally:
         meter._source._from = real
-        meter._cache.clear()
+        meter._kept.clear()
