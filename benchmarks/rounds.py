@@ -166,14 +166,14 @@ def enlisted_in(gate: Gate, queries: Sequence[Asked]) -> list[rounds.Asked]:
 
 def cut(policy: Path, queries: Sequence[Asked], before: Sequence[Asked]) -> float:
     """Return what the round would cost if it were not planned as one problem."""
-    whole, axes.MAX_WORK = axes.MAX_WORK, 0
+    whole, axes.MAX_ROUND_WORK = axes.MAX_ROUND_WORK, 0
     try:
         with closing(Gate.open(policy)) as gate:
             one_by_one(gate, before)
             asked = enlisted_in(gate, queries)
             return float(rounds.settle(gate.session(asked[0].entry.analyst), "round", asked, Terms()).together.rho)
     finally:
-        axes.MAX_WORK = whole
+        axes.MAX_ROUND_WORK = whole
 
 
 def released(

@@ -103,4 +103,10 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code; this is what the console script calls."""
     from proxy.cli.main import main as run
 
-    return run(argv)
+    return run(argv, show=_demo)
+
+
+def _demo() -> None:
+    from noisegate.demo import main as run  # here, since no other command needs it
+
+    run()

@@ -1,4 +1,4 @@
-"""`python -m noisegate.demo`: a dozen questions to the bundled table, each with its interval and its cost."""
+"""`noisegate demo`: a dozen questions to the bundled table, each with its interval and its cost."""
 
 from __future__ import annotations
 

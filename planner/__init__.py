@@ -1,3 +1,3 @@
-"""From SQL text to a plan to an answer: policy, domains, compiler, data vectors, release store, ledger."""
+"""From SQL text to a plan to an answer, and what is kept of it."""
 
 __product__ = "noisegate"

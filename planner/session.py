@@ -89,7 +89,7 @@ class Session:
                     return self._explained(query)
         raise Forbidden("only a SELECT can be explained", hint="for example: SELECT count(*) FROM …")
 
-    def price(self, planned: functions.Planned) -> functions.Priced:
+    def price(self, planned: functions.PlannedCall) -> functions.PricedCall:
         """Return what a planned call would cost; spend nothing."""
         nothing = statement.read("SELECT 1")
         assert isinstance(nothing, statement.Query)
@@ -280,7 +280,7 @@ class Session:
         paid = functions.paid(price, told, after.quote([], populations=planned.populations, analyst=self.analyst))
         return Result(columns, visible, intervals, told.cost, f"SELECT {len(rows)}", paid)
 
-    def _priced(self, ready: Ready, planned: functions.Planned) -> functions.Priced:
+    def _priced(self, ready: Ready, planned: functions.PlannedCall) -> functions.PricedCall:
         """Return the most that a call may charge, whichever way it goes."""
         ways = planned.alternatives or ((),)
         quotes = [

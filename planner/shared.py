@@ -13,7 +13,7 @@ from sqlglot.errors import SqlglotError
 
 from mechanisms import interrupts
 from planner import system
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
 from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge, Unsupported
 from planner.calls import call as functions
 from planner.calls.call import Ready
@@ -49,12 +49,12 @@ class Shared:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
-        known = Kept[Any](KEPT_BYTES)
+        known = BoundedCache[Any](KEPT_BYTES)
         self.histories = {name: History(table, known) for name, table in protected.items()}
         self.books = Books(policy, ledger)
         self.sandbox = Sandbox(policy)
         self.cap = budget_cap(policy)
-        self._ready = Kept[Ready](KEPT_READY)
+        self._ready = BoundedCache[Ready](KEPT_READY)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 
@@ -74,7 +74,7 @@ class Shared:
         ready = self._ready.pop(query.key) if query.key is not None else None
         if ready is None:
             interrupts.check()
-            tree, call = functions.taken(query.tree, FUNCTIONS)
+            tree, call = functions.extract_call(query.tree, FUNCTIONS)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
             compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))

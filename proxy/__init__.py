@@ -1,3 +1,3 @@
-"""How people reach the gate: the DB-API module, the command line, and later the wire server."""
+"""How people reach the gate: Python, the command line and the PostgreSQL protocol."""
 
 __product__ = "noisegate"

@@ -1,12 +1,32 @@
-"""What tests of several packages share: the bundled table in a folder of its own."""
+"""What tests of several packages share: the bundled table in a folder of its own, and the sorting into tiers."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.tiers import Watch, is_slow
+
 DATA = Path(__file__).parents[1] / "noisegate" / "data"
+WATCH = Watch()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what starts a process as slow."""
+    for item in items:
+        if is_slow(item):
+            item.add_marker("slow")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Keep the tests that are not slow from starting anything."""
+    WATCH.on = item.get_closest_marker("slow") is None
+    try:
+        return (yield)
+    finally:
+        WATCH.on = False
 
 
 def copy_adult(folder: Path) -> Path:

@@ -3,6 +3,7 @@
 A page runs in a folder of its own that looks like a clone: `noisegate/data` and `examples` are there. What is
 printed is compared with what the page shows by its shape: numbers may differ, words may not. After a change,
 `python -m tests.test_docs` writes the outputs and the generated parts of all pages anew; read the difference.
+`python -m tests.test_docs generated` writes the generated parts alone, which takes a second.
 
 - console: lines after `$ ` are commands, `> ` goes on with the last one, `…` stands for any lines. A command
   that fails says `error: …`, or is followed by `$ echo $?`. `noisegate serve … &` runs until the page ends.
@@ -43,11 +44,12 @@ from planner.policy import file as policy
 from planner.policy import server as listening
 from proxy.errors import BY_CLASS, DatabaseError
 from proxy.show import render
+from tests import house
 from tests.conftest import copy_adult
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-TEXTS = [*PAGES, ROOT / "CHANGELOG.md"]
+TEXTS = [*PAGES, *(ROOT / f"{name}.md" for name in ("CHANGELOG", "CODE_OF_CONDUCT", "CONTRIBUTING", "SECURITY"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 EXCUSE = re.compile(r"^\*Not run by the tests: (.+)\*$")
 RUN = ("console", "python", "sql", "toml")
@@ -411,6 +413,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "errors": error_table,
     "help": help_texts,
     "system tables": system_tables,
+    "rooms": house.room_table,
+    "figures": house.figures,
 }
 MARK = re.compile(r"(<!-- generated: ([a-z ]+) -->\n)(.*?)(<!-- end -->\n)", flags=re.DOTALL)
 
@@ -426,7 +430,7 @@ def test_generated_parts_are_up_to_date(monkeypatch: pytest.MonkeyPatch) -> None
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         marks |= {found[2] for found in MARK.finditer(text)}
-        assert generated(text).split() == text.split(), f"{page.name}: run python -m tests.test_docs"
+        assert generated(text).split() == text.split(), f"{page.name}: run python -m tests.test_docs generated"
     assert marks == set(GENERATED)
 
 
@@ -461,7 +465,7 @@ def test_every_public_name_of_python_is_documented() -> None:
     text = page("reference/python.md")
     assert not [name for name in noisegate.__all__ if f"`{name}" not in text]
     for kind in (noisegate.Connection, noisegate.Cursor):
-        members = [name for name in vars(kind) if not name.startswith("_") and name not in noisegate.__all__]
+        members = [name for name in dir(kind) if not name.startswith("_") and name not in noisegate.__all__]
         assert not [name for name in members if f"`{name}" not in text]
 
 
@@ -505,6 +509,14 @@ def test_the_picture_is_small() -> None:
     assert all(picture.stat().st_size < 100_000 for picture in pictures)
 
 
+def regenerate() -> None:
+    """Write the generated parts of all pages anew."""
+    os.environ["COLUMNS"] = "80"
+    for file in PAGES:
+        text = file.read_text(encoding="utf-8")
+        file.write_text(generated(text), encoding="utf-8")
+
+
 def rewrite() -> None:
     """Write the outputs and generated parts of all pages anew."""
     os.environ["COLUMNS"] = "80"
@@ -524,4 +536,4 @@ def rewrite() -> None:
 
 
 if __name__ == "__main__":
-    rewrite()
+    regenerate() if sys.argv[1:] == ["generated"] else rewrite()

@@ -15,7 +15,7 @@ ENTRY = 1_000
 """About how many bytes a key and its place take."""
 
 
-class Kept(Generic[T]):
+class BoundedCache(Generic[T]):
     """Values by key, as many as fit into so many bytes; the newest stays however large it is. Threads may share it."""
 
     def __init__(self, most_bytes: int) -> None:

@@ -1,1 +1,1 @@
-"""Functions in FROM; none knows another."""
+"""The functions of the schema noisegate in FROM; none knows another."""

@@ -78,7 +78,7 @@ Arguments = Mapping[str, Constant]
 
 
 @dataclass(frozen=True)
-class Told:
+class CallResult:
     """What a call gives back, and the rho that it was charged on the dearest cell."""
 
     rows: Sequence[Row]
@@ -86,7 +86,7 @@ class Told:
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedCall:
     """What a call would do, decided from public things.
 
     `alternatives` are the charges that it may make: one of them, whichever the releases decide.
@@ -98,7 +98,7 @@ class Planned:
     path: str
     lines: tuple[str, ...]
     releases: tuple[int, ...]
-    run: Callable[[str, Step], Told]
+    run: Callable[[str, Step], CallResult]
     keeps: bool = False  # whether it stores something for whoever calls it: then the same call is never answered for it
     details: Mapping[str, Any] = field(default_factory=dict)  # what EXPLAIN (FORMAT JSON) tells besides
 
@@ -110,7 +110,7 @@ class Function:
     name: str
     parameters: tuple[Parameter, ...]
     columns: Mapping[str, str] | Callable[[Preparing, Arguments], Mapping[str, str]]
-    plan: Callable[[Caller, Arguments], Planned]
+    plan: Callable[[Caller, Arguments], PlannedCall]
 
     @property
     def hint(self) -> str:
@@ -145,7 +145,7 @@ class Call:
                 span=self.span,
             )
 
-    def planned(self, caller: Caller) -> Planned:
+    def planned(self, caller: Caller) -> PlannedCall:
         """Return what the call would do; refuse what it can't."""
         return self.function.plan(caller, self.arguments)
 
@@ -216,7 +216,7 @@ class Caller(Preparing, Protocol):
 # --- reading a call ----------------------------------------------------------------------------------------
 
 
-def taken(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
+def extract_call(tree: exp.Query, functions: Mapping[str, Function]) -> tuple[exp.Query, Call | None]:
     """Return the tree with the call in its FROM replaced by a table, and the call; None if there is none.
 
     SELECT noisegate.name(…), with nothing else, is SELECT * FROM noisegate.name(…).
@@ -429,10 +429,10 @@ def _literal(name: str, value: object) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Priced(Explanation):
+class PricedCall(Explanation):
     """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
 
-    planned: Planned | None = None
+    planned: PlannedCall | None = None
     least: Fraction = Fraction(0)
 
     @property
@@ -485,13 +485,13 @@ class Priced(Explanation):
         )
 
 
-def priced(found: Explanation, planned: Planned, *, least: Fraction) -> Priced:
+def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> PricedCall:
     """Return the explanation of a call, from one of a statement that measures nothing."""
     same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
-    return Priced(**same, planned=planned, least=least)
+    return PricedCall(**same, planned=planned, least=least)
 
 
-def paid(price: Priced, told: Told, now: Sequence[Quote]) -> Priced:
+def paid(price: PricedCall, told: CallResult, now: Sequence[Quote]) -> PricedCall:
     """Return the price once it is paid: what was spent before, and what is now."""
     before = {quote.population: quote for quote in price.quotes}
     quotes = tuple(

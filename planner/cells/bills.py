@@ -14,7 +14,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.cells.costs import LIMIT, Cost, Ints, simplified
+from planner.basics.limits import MAX_COST_TABLE
+from planner.cells.costs import Cost, Ints, simplified
 
 Floats = NDArray[np.float64]
 Costs = Sequence[Cost]
@@ -49,7 +50,7 @@ class Cells:
         return simplified(Cost(tuple(self.labels), tuple(self.labels.values()), values))
 
 
-def cells_of(costs: Costs, *, limit: int = LIMIT) -> Cells | None:
+def cells_of(costs: Costs, *, limit: int = MAX_COST_TABLE) -> Cells | None:
     """Return the coarsest cells on which all costs are constant; None if they are too many, or the sum too large."""
     labels: dict[str, Ints] = {}
     for cost in costs:

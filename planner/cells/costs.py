@@ -20,14 +20,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
+from planner.basics.limits import MAX_COST_TABLE
 
 UNIT_BITS = 50
 PARTS = 2**20
 """Into so many equal parts a cost is cut when several analysts pay for it."""
-
-LIMIT = 2**20
-"""Largest table, in entries, that is formed to find the dearest cell."""
 
 _SAFE = 2**62
 """Sums that stay below it can't overflow an int64."""
@@ -208,7 +206,7 @@ def to_bytes(cost: Cost) -> bytes:
     return zlib.compress(json.dumps(head).encode() + b"\n" + body)
 
 
-_READ = Kept[Cost](16 * 2**20)
+_READ = BoundedCache[Cost](16 * 2**20)
 """Costs that were read, by their bytes."""
 
 
@@ -313,7 +311,7 @@ class Spending:
     costs added, and equal to it while no table of more than `limit` entries is needed to find it.
     """
 
-    limit: int = LIMIT
+    limit: int = MAX_COST_TABLE
     _before: _Sum = field(default_factory=_Sum)
     _new: tuple[Cost, ...] = ()
     _sizes: Mapping[str, int] = field(default_factory=dict)
@@ -350,7 +348,7 @@ class Spending:
         return self._sum.constant + _maximum(factors, atoms=atoms, limit=self.limit)
 
 
-def dearest(costs: Iterable[Cost], *, limit: int = LIMIT) -> int:
+def dearest(costs: Iterable[Cost], *, limit: int = MAX_COST_TABLE) -> int:
     """Return the maximum over all cells of the sum of the costs, or an upper bound: see Spending."""
     return Spending(limit=limit).plus(*costs).dearest
 

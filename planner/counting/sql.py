@@ -19,6 +19,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner.basics.errors import WrongColumns
+from planner.basics.limits import ROW_BITS
 from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.counting.edges import edge
 from planner.counting.tally import Cut, Tally
@@ -33,9 +34,6 @@ FEW_RUNS = 32
 
 FEW_LABELS = 64
 """Groups by at most so many labels are numbered by comparing; by more, in a join."""
-
-ROW_BITS = 40
-"""A table has at most 2^40 rows; all engines sum 32 bits into 64 or more."""
 
 SEED = "noisegate"
 """Seed of the order in which a unit's rows are kept; public, and the same everywhere."""

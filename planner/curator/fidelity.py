@@ -14,8 +14,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from planner.basics.errors import BadValue, BudgetExceeded, LedgerFailed, Refusal, SourceFailed, UnknownTable
+from planner.basics.limits import MIN_EPSILON
 from planner.calls.call import written
-from planner.calls.verify.verify import DELTA, LEAST_EPSILON, Verdict, Verification
+from planner.calls.verify.verify import DELTA, Verdict, Verification
 from planner.duck.quoting import quoted
 from planner.policy.domain import Domain
 from planner.session import Session
@@ -144,7 +145,7 @@ def fidelity(
         raise UnknownTable(f"there is no synthetic table {table}", hint=hint)
     proposals = propose(gate, table)
     each = math.floor(epsilon / len(proposals) * 1e9) / 1e9
-    if not each >= LEAST_EPSILON:
+    if not each >= MIN_EPSILON:
         raise BadValue(
             f"epsilon = {epsilon:g} is too little for {len(proposals)} queries", hint="for example: --epsilon 0.5"
         )

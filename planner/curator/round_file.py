@@ -24,9 +24,9 @@ from pathlib import Path
 from planner.basics.errors import Mistake, Refusal
 from planner.calls.call import written
 from planner.calls.rounds import roster, rounds
-from planner.calls.rounds.model import Asked
+from planner.calls.rounds.model import RoundQuery
 from planner.calls.rounds.payment import MECHANISMS
-from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.roster import Accuracy, Entry
 from planner.calls.rounds.rounds import Terms
 from planner.gate import Gate
 from planner.plans.explain import Explanation
@@ -51,8 +51,8 @@ class Wanted:
     sql: str
     accuracy: Mapping[str, float]
 
-    def wish(self, defaults: Settings) -> Wish:
-        found = Wish.of(defaults)
+    def wish(self, defaults: Settings) -> Accuracy:
+        found = Accuracy.of(defaults)
         given = dict(self.accuracy)
         importance = given.pop("importance", 1.0)
         return replace(found, **given).scaled(importance**-0.5)  # type: ignore[arg-type]  # by name, all numbers
@@ -120,7 +120,7 @@ def _positive(section: Section, key: str) -> Decimal | None:
     return value
 
 
-def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None]) -> list[Asked]:
+def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None]) -> list[RoundQuery]:
     """Return the queries compiled and placed, or raise PolicyRefusal with the line of each that can't be."""
     queries, mistakes = [], []
     for number, wanted in enumerate(found.queries):
@@ -128,7 +128,7 @@ def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None])
         where = f"queries.{wanted.name}"
         try:
             analyst = gate.session(wanted.analyst).analyst
-            entry = Enlisted(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
+            entry = Entry(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
             queries.append(replace(rounds.asked(gate, entry), label=wanted.name))
         except Refusal as refused:
             hint = f" ({refused.hint})" if refused.hint else ""
@@ -138,7 +138,7 @@ def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None])
     return queries
 
 
-def price(session: Session, found: RoundFile, queries: Sequence[Asked]) -> Explanation:
+def price(session: Session, found: RoundFile, queries: Sequence[RoundQuery]) -> Explanation:
     """Return what releasing the round would cost, with what was enlisted in it before; store and spend nothing."""
     if rounds.released(session, found.round) is not None:
         return session.explain(_call(found))
@@ -146,7 +146,9 @@ def price(session: Session, found: RoundFile, queries: Sequence[Asked]) -> Expla
     return session.price(rounds.planned(session, found.round, every, found.terms))
 
 
-def release(session: Session, found: RoundFile, queries: Sequence[Asked], *, on_step: Callable[[str], None]) -> Result:
+def release(
+    session: Session, found: RoundFile, queries: Sequence[RoundQuery], *, on_step: Callable[[str], None]
+) -> Result:
     """Enlist the queries and release the round; the same file a second time is free."""
     if rounds.released(session, found.round) is None:
         for query in queries:
@@ -161,7 +163,7 @@ def _call(found: RoundFile) -> str:
     return written("release", found.round, mechanism=terms.mechanism, rho=terms.rho, weights=weights)
 
 
-def _with_enlisted(gate: Shared, queries: Sequence[Asked]) -> list[Asked]:
+def _with_enlisted(gate: Shared, queries: Sequence[RoundQuery]) -> list[RoundQuery]:
     """Return the queries of a file with those that were enlisted in the same round before."""
     own = {(query.entry.analyst, query.entry.sql) for query in queries}
     before = roster.entries(gate.ledger, queries[0].entry.round) if queries else []

@@ -13,18 +13,7 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from planner.basics.errors import TooLarge, Unsupported
-
-LONGEST_TEXT = 10_000
-"""Characters of a constant, or of what one function makes of others: 20 MB for a piece of rows."""
-
-LONGEST_COMPARED = 255
-"""Characters of each of two texts whose distance is found: that takes as many steps as the product of their lengths."""
-
-LONGEST_PATTERN = 1_000
-"""Characters of a regular expression."""
-
-MOST_JOINED = 32
-"""Arguments of concat."""
+from planner.basics.limits import MAX_COMPARED, MAX_JOINED, MAX_PATTERN, MAX_TEXT
 
 UNWRITABLE = "the expression can't be written for the engine that evaluates it"
 UNWRITABLE_HINT = "call no function on its own result, as initcap on initcap"
@@ -32,8 +21,8 @@ UNWRITABLE_HINT = "call no function on its own result, as initcap on initcap"
 MOST_MADE = 100
 """Calls in one statement that make texts: 2 GB if each makes the longest there may be, for a piece of rows."""
 
-TOO_LONG = f"a text would have more than {LONGEST_TEXT:,} characters"
-TOO_LONG_TO_COMPARE = f"texts of more than {LONGEST_COMPARED} characters are too long to be compared"
+TOO_LONG = f"a text would have more than {MAX_TEXT:,} characters"
+TOO_LONG_TO_COMPARE = f"texts of more than {MAX_COMPARED} characters are too long to be compared"
 MESSAGES = (TOO_LONG, TOO_LONG_TO_COMPARE)
 
 
@@ -54,7 +43,7 @@ def _once(arguments: str, body: str) -> str:
 
 def _short(made: str) -> str:
     """Return the SQL of a text or list that is an error if it is too long; for what at most adds its arguments up."""
-    checked = f"CASE WHEN length(v) > {LONGEST_TEXT} THEN {_error(TOO_LONG)} ELSE v END"
+    checked = f"CASE WHEN length(v) > {MAX_TEXT} THEN {_error(TOO_LONG)} ELSE v END"
     return (
         f"system.main.list_extract(system.main.list_transform(system.main.list_value({made}), lambda v: {checked}), 1)"
     )
@@ -62,12 +51,12 @@ def _short(made: str) -> str:
 
 def _at_most(size: str, value: str, kind: str) -> str:
     """Return the SQL of an argument that is an error if a size is beyond the limit: then the call is never made."""
-    return f"CASE WHEN {size} > {LONGEST_TEXT} THEN {_error(TOO_LONG, kind)} ELSE {value} END"
+    return f"CASE WHEN {size} > {MAX_TEXT} THEN {_error(TOO_LONG, kind)} ELSE {value} END"
 
 
 def _compared(name: str, *, more: str = "") -> str:
     """Return the macro of a distance between short texts; `more` are further arguments."""
-    tests = " OR ".join(f"length(v.{side}) > {LONGEST_COMPARED}" for side in ("a", "b"))
+    tests = " OR ".join(f"length(v.{side}) > {MAX_COMPARED}" for side in ("a", "b"))
     checked = f"CASE WHEN {tests} THEN {_error(TOO_LONG_TO_COMPARE)} ELSE v.a END"
     rest = f", v.{more}" if more else ""
     arguments = f"a, b, {more}" if more else "a, b"
@@ -82,7 +71,7 @@ _REPLACED = _at_most("(CAST(length(v.item) AS HUGEINT) + 1) * length(v.new)", "v
 
 def _joined(name: str, first: str = "") -> str:
     """Return the overloads of a function that puts any number of values together."""
-    heads = [[first] * bool(first) + [f"a{i}" for i in range(count)] for count in range(1, MOST_JOINED + 1)]
+    heads = [[first] * bool(first) + [f"a{i}" for i in range(count)] for count in range(1, MAX_JOINED + 1)]
     return ", ".join(_grown(name, ", ".join(head)) for head in heads)
 
 
@@ -139,8 +128,8 @@ UNBOUNDED_TYPES = ("BIGNUM", "VARINT", "JSON", "BIT", "VARIANT")
 def check_bounds(tree: exp.Expr) -> None:
     """Raise if an expression could make what no limit of DuckDB's reaches."""
     for node in tree.walk():
-        if isinstance(node, exp.Literal) and len(node.name) > LONGEST_TEXT:
-            raise TooLarge(f"a constant has more than {LONGEST_TEXT:,} characters", hint="use a shorter one")
+        if isinstance(node, exp.Literal) and len(node.name) > MAX_TEXT:
+            raise TooLarge(f"a constant has more than {MAX_TEXT:,} characters", hint="use a shorter one")
         if isinstance(node, exp.Array | exp.Struct | exp.Map) and not _is_constant(node):
             raise Unsupported("a list of anything but constants can't be used here", hint="list constants only")
         if isinstance(node, COLLECTING) and not _is_output(node, tree):
@@ -185,8 +174,8 @@ def _patterns(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _check_pattern(pattern: exp.Expr) -> None:
-    if not (isinstance(pattern, exp.Literal) and len(pattern.name) <= LONGEST_PATTERN):
+    if not (isinstance(pattern, exp.Literal) and len(pattern.name) <= MAX_PATTERN):
         raise Unsupported(
-            f"a regular expression must be a constant of at most {LONGEST_PATTERN:,} characters",
+            f"a regular expression must be a constant of at most {MAX_PATTERN:,} characters",
             hint="write it into the statement",
         )

@@ -16,6 +16,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner.basics.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
+from planner.basics.limits import MAX_ANSWER_ROWS, SANDBOX_MEMORY, SANDBOX_SECONDS
 from planner.basics.stopping import running
 from planner.basics.watchdog import WATCHDOG
 from planner.duck import bounds
@@ -24,16 +25,8 @@ from planner.duck.reader import Indexed, Reader, attach, attached_name
 from planner.policy.domain import Domain
 from planner.policy.file import Column, Policy, Table
 
-MEMORY_LIMIT = "2GB"
-
-TIME_LIMIT = 60.0
-"""How many seconds one expression may take to evaluate; it runs on public and noisy data only."""
-
 PIECE = 500
 """Rows that are made at once: in about half a millisecond."""
-
-MOST_ROWS = 1_000_000
-"""Largest answer."""
 
 CLOCKS = (
     "today",
@@ -117,7 +110,7 @@ class Sandbox:
             "error_on_division_by_zero=false",
             # DuckDB 2.0 takes what is written twice out of a TRY, where it fails after all.
             "disabled_optimizers='common_subexpressions'",
-            f"memory_limit='{MEMORY_LIMIT}'",
+            f"memory_limit='{SANDBOX_MEMORY}'",
             "temp_directory=''",
             "TimeZone='UTC'",
             "enable_external_access=false",
@@ -284,11 +277,11 @@ class Workbench:
     def _limited(self) -> Iterator[None]:
         """Stop what takes too long or was stopped; DuckDB computes most of a large result while it is fetched."""
         try:
-            with WATCHDOG.limit(TIME_LIMIT, self._cursor.interrupt), running(self._cursor.interrupt):
+            with WATCHDOG.limit(SANDBOX_SECONDS, self._cursor.interrupt), running(self._cursor.interrupt):
                 yield
         except duckdb.InterruptException:
             raise TooLarge(
-                f"the query takes longer than {TIME_LIMIT:g} seconds to evaluate", hint="ask about less at a time"
+                f"the query takes longer than {SANDBOX_SECONDS:g} seconds to evaluate", hint="ask about less at a time"
             ) from None
         except duckdb.Error as error:
             raise EvaluationFailed(
@@ -299,9 +292,9 @@ class Workbench:
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """Return all rows of a statement; refuse more than an answer may have."""
         with self._limited():
-            found = fetched(self._cursor.execute(sql), MOST_ROWS + 1)
-        if len(found) > MOST_ROWS:
-            raise TooLarge(f"the answer has more than {MOST_ROWS:,} rows", hint="add a LIMIT")
+            found = fetched(self._cursor.execute(sql), MAX_ANSWER_ROWS + 1)
+        if len(found) > MAX_ANSWER_ROWS:
+            raise TooLarge(f"the answer has more than {MAX_ANSWER_ROWS:,} rows", hint="add a LIMIT")
         return found
 
     def rehearse(self, sql: str) -> None:

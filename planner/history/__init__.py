@@ -1,1 +1,1 @@
-"""What is known."""
+"""What is known: earlier releases, brought to the cells of a new question."""

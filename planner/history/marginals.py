@@ -19,6 +19,7 @@ import numpy as np
 from mechanisms.least import helmert
 from mechanisms.least import subsets as marginals
 from mechanisms.least.subsets import Subset, subsets
+from planner.basics.limits import MAX_FOLDED, MAX_MARGINAL_WORK
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.history.chart import Evidence, coarsened, covered, fold, is_finer
 from planner.ledger.accounts import Stored
@@ -26,14 +27,8 @@ from planner.policy.file import Table
 from planner.questions import body
 from planner.sql.workload import Floats, Workload
 
-MAX_WORK = 2**28
-"""Largest sum, over grouping sets, of their cells times their parts: about what it takes to put answers together."""
-
 ALIKE = 1.01
 """Precisions that differ by less than this factor are taken to be equal, to the lesser one."""
-
-MAX_FOLDED = 512
-"""Most cells on which a part of the marginals is brought to small questions."""
 
 
 # --- questions ---------------------------------------------------------------------------------------------
@@ -80,7 +75,7 @@ def symmetric(work: Workload) -> MarginalQuestion | None:
         for group, count in zip(placement.groups, placement.group_counts, strict=True)
     ]
     sets = [pair for pair in found if pair is not None]
-    if len(sets) < len(found) or sum(len(cells) << len(A) for A, cells in sets) > MAX_WORK:
+    if len(sets) < len(found) or sum(len(cells) << len(A) for A, cells in sets) > MAX_MARGINAL_WORK:
         return None
     used = sorted({i for A, _ in sets for i in A})
     workspace = Workspace(placement.workspace.table, tuple(placement.workspace.axes[i] for i in used))
@@ -114,7 +109,7 @@ def _marginal(cell: Ints, group: Ints, groups: int, workspace: Workspace) -> tup
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
+class MarginalEvidence:
     """What a release tells about marginals: for subsets of the workspace's axes a precision and a centred table.
 
     The table of A is the centred marginal plus noise of covariance (x)_{i in A} (I - J/n_i) / precision, independent
@@ -143,7 +138,7 @@ class Told:
         return (top, min(levels)) if max(levels) <= ALIKE * min(levels) else None
 
 
-def read(release: Stored, table: Table) -> Told | None:
+def read(release: Stored, table: Table) -> MarginalEvidence | None:
     """Return what a release of the kind "marginals" tells; None if domains changed since."""
     found = body.read_marginals(release, table)
     if found is None:
@@ -154,10 +149,10 @@ def read(release: Stored, table: Table) -> Told | None:
         k = rows.multipliers(tuple(workspace.shape[i] for i in rows.A))
         tables[rows.A] = np.array(y, dtype=float).reshape(k.shape) / k
     precisions = {rows.A: rows.precision for rows, _ in parts}
-    return Told(release.id, workspace, precisions, lambda A: helmert.centred(tables[A]))
+    return MarginalEvidence(release.id, workspace, precisions, lambda A: helmert.centred(tables[A]))
 
 
-def told(found: Evidence) -> Told | None:
+def told(found: Evidence) -> MarginalEvidence | None:
     """Return what evidence tells about marginals, if it is one marginal, complete, with equal noise in all cells."""
     workspace = found.workspace
     if found.features or found.rows.shape != (1, 1, 1) or not _every_cell_once(found.cell, workspace):
@@ -172,13 +167,13 @@ def told(found: Evidence) -> Told | None:
     return _plain(found.id, workspace, A, y.reshape(tuple(workspace.shape[i] for i in A)), scale**-2)
 
 
-def _plain(number: int, workspace: Workspace, A: Subset, y: Floats, variance: float) -> Told:
+def _plain(number: int, workspace: Workspace, A: Subset, y: Floats, variance: float) -> MarginalEvidence:
     """Return what the marginal on A with independent noise of equal variance tells."""
 
     def centred(part: Subset) -> Floats:
         return marginals.centred(y.sum(axis=tuple(place for place, i in enumerate(A) if i not in part)))
 
-    return Told(number, workspace, helmert.plain(workspace.shape, A, variance), centred)
+    return MarginalEvidence(number, workspace, helmert.plain(workspace.shape, A, variance), centred)
 
 
 # --- brought to other attributes ---------------------------------------------------------------------------
@@ -208,7 +203,7 @@ class _Fold:
         return np.moveaxis(found, 0, axis)
 
 
-def onto(found: Told, workspace: Workspace) -> Told:
+def onto(found: MarginalEvidence, workspace: Workspace) -> MarginalEvidence:
     """Return what is told about the axes of a workspace: other columns are summed over, and finer atoms added up.
 
     Where all coarser atoms have the same number of finer ones, b, precisions are divided by it. Where they have not,
@@ -228,7 +223,7 @@ def onto(found: Told, workspace: Workspace) -> Told:
         return _folded(found.table(parts[part]), parts[part], folds)
 
     precisions = {part: found.precisions[A] / math.prod(folds[i].blocks[0] for i in A) for part, A in parts.items()}
-    return Told(found.id, workspace, precisions, centred, found.also)
+    return MarginalEvidence(found.id, workspace, precisions, centred, found.also)
 
 
 def _fold(axis: Axis, workspace: Workspace) -> _Fold | None:
@@ -245,7 +240,9 @@ def _folded(table: Floats, A: Subset, folds: Mapping[int, _Fold]) -> Floats:
     return table.transpose(sorted(range(len(A)), key=lambda axis: folds[A[axis]].place))
 
 
-def _levelled(found: Told, top: Subset, level: float, folds: Mapping[int, _Fold], workspace: Workspace) -> Told:
+def _levelled(
+    found: MarginalEvidence, top: Subset, level: float, folds: Mapping[int, _Fold], workspace: Workspace
+) -> MarginalEvidence:
     """Return a marginal of that precision folded, as if all coarser cells had as many finer ones as the largest."""
     sizes, kept = found.workspace.shape, tuple(i for i in top if i in folds)
     spread = math.prod(int(folds[i].blocks.max()) if i in folds else sizes[i] for i in top)
@@ -255,7 +252,7 @@ def _levelled(found: Told, top: Subset, level: float, folds: Mapping[int, _Fold]
     return replace(_plain(found.id, workspace, places, _folded(y, kept, folds), spread / level), also=found.also)
 
 
-def evidence(found: Told, axes: Mapping[str, Axis], *, in_cells: bool = False) -> list[Evidence]:
+def evidence(found: MarginalEvidence, axes: Mapping[str, Axis], *, in_cells: bool = False) -> list[Evidence]:
     """Return what is told about functions of some (coarser) axes, as rows on the cells of each part's own axes.
 
     An axis of n atoms is cut into blocks of b_1, ..., b_m atoms. Sums over the blocks of a centred axis are
@@ -286,7 +283,7 @@ def evidence(found: Told, axes: Mapping[str, Axis], *, in_cells: bool = False) -
     return brought
 
 
-def whole(found: Told) -> Evidence | None:
+def whole(found: MarginalEvidence) -> Evidence | None:
     """Return the cells of the largest marginal that is told, as evidence; None if it is not told whole.
 
     They are taken to have independent noise of the least precision that a part of it has, which states an upper bound.
@@ -303,7 +300,7 @@ def whole(found: Told) -> Evidence | None:
     )
 
 
-def is_small(found: Told) -> bool:
+def is_small(found: MarginalEvidence) -> bool:
     """Return whether none of the parts is too large to be brought to small questions."""
     sizes = found.workspace.shape
     return all(math.prod(sizes[i] for i in A) <= MAX_FOLDED for A in found.precisions)

@@ -17,7 +17,7 @@ import numpy as np
 from mechanisms.least.subsets import Subset
 from planner.history import marginals
 from planner.history.chart import Evidence
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.sql.workload import Floats
 
 ROUNDING, CLEAR = 1e-12, 1e-5
@@ -58,7 +58,7 @@ class Pool:
         return added(self.members)
 
     @cached_property
-    def told(self) -> Told | None:
+    def told(self) -> MarginalEvidence | None:
         """Return what they tell about marginals, if each tells about a whole marginal and nothing else."""
         found = marginals.told(self.sum)
         first, *others = sorted(self.ids)
@@ -123,7 +123,7 @@ def added(members: Sequence[Evidence]) -> Evidence:
     return replace(last, rows=fewer.reshape(-1, *rows.shape[1:]), y=y @ U[:, kept])
 
 
-def added_told(members: Sequence[Told]) -> Told:
+def added_told(members: Sequence[MarginalEvidence]) -> MarginalEvidence:
     """Return what several releases about the same parts of the same marginals tell together: precisions add up."""
     if len(members) == 1:
         return members[0]

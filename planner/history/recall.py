@@ -19,7 +19,7 @@ import numpy as np
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.even import even_join
 from mechanisms.least.residual import join_to_targets, prices
-from planner.basics.cache import Kept, array_bytes
+from planner.basics.cache import BoundedCache, array_bytes
 from planner.cells.workspace import Axis, Feature, Workspace
 from planner.history import marginals as symmetric
 from planner.history.atlas import Axes, Choice, chosen
@@ -38,7 +38,7 @@ from planner.history.chart import (
     is_finer,
     shareable,
 )
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.history.pool import Key, Pool, added_told, pooled
 from planner.history.slices import Slices, surveyed
 from planner.ledger.kinds import Kind
@@ -155,17 +155,19 @@ Recalls = OrderedDict[tuple[object, ...], Recall]
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Releases:
     """Releases in pools, with the axes and features that are fine enough for all of them."""
 
     pools: Mapping[Key, Pool] = field(default_factory=dict)
     axes: Axes = field(default_factory=dict)
     features: frozenset[Feature] = frozenset()
-    marginals: Mapping[object, tuple[Told, ...]] = field(default_factory=dict)  # brought to any chart, however coarse
+    marginals: Mapping[object, tuple[MarginalEvidence, ...]] = field(
+        default_factory=dict
+    )  # brought to any chart, however coarse
     rounds: frozenset[str] = frozenset()  # digests of the questions of rounds that something was released for
 
     @cached_property
-    def told(self) -> tuple[Told, ...]:
+    def told(self) -> tuple[MarginalEvidence, ...]:
         """Return what releases of marginals tell about them."""
         return tuple(map(added_told, self.marginals.values()))
 
@@ -178,7 +180,7 @@ class Found:
     def count(self) -> int:
         return sum(len(pool.members) for pool in self.pools.values())
 
-    def plus(self, more: Sequence[Evidence], told: Sequence[Told] = ()) -> Found:
+    def plus(self, more: Sequence[Evidence], told: Sequence[MarginalEvidence] = ()) -> Releases:
         pools = pooled(self.pools, more)
         forms = [pool.form for key, pool in pools.items() if key not in self.pools]
         features = self.features.union(*(e.features for e in forms))
@@ -186,16 +188,16 @@ class Found:
         for found in told:
             marginals[_parts(found)] = (*marginals.get(_parts(found), ()), found)
         rounds = self.rounds.union(*(found.also for found in more))
-        return Found(pools, finest_axes(forms, self.axes), features, marginals, rounds)
+        return Releases(pools, finest_axes(forms, self.axes), features, marginals, rounds)
 
-    def until(self, last: int) -> Found:
+    def until(self, last: int) -> Releases:
         """Return what was released up to a release."""
         members = [m for pool in self.pools.values() if (part := pool.until(last)) is not None for m in part.members]
         told = [found for each in self.marginals.values() for found in each if found.id <= last]
-        return Found().plus(sorted(members, key=lambda member: member.id), told)
+        return Releases().plus(sorted(members, key=lambda member: member.id), told)
 
 
-def _parts(found: Told) -> object:
+def _parts(found: MarginalEvidence) -> object:
     """Return what releases of marginals must have in common to be added up."""
     return _written(found.workspace.axes), frozenset(found.precisions)
 
@@ -222,7 +224,7 @@ class _Part:
 
 
 @dataclass(frozen=True, eq=False)
-class _Brought:
+class _Contributions:
     """What the releases tell on some axes and features."""
 
     parts: tuple[_Part, ...]
@@ -255,13 +257,13 @@ class _Base:
 class History:
     """Everything linear that was released about one table. Threads may share it."""
 
-    def __init__(self, table: Table, kept: Kept[Any] | None = None) -> None:
+    def __init__(self, table: Table, kept: BoundedCache[Any] | None = None) -> None:
         """Begin with nothing; keep what is worked out, with other histories or alone."""
         self._table = table
-        self._found: dict[int, Found] = {}
+        self._found: dict[int, Releases] = {}
         self._last = 0
         self._forms: Forms = {}
-        self._kept = Kept[Any](KEPT_BYTES) if kept is None else kept
+        self._kept = BoundedCache[Any](KEPT_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
     def recall(
@@ -270,7 +272,7 @@ class History:
         *,
         version: int,
         as_of: int | None = None,
-        pending: tuple[Sequence[Evidence], Sequence[Told]] | None = None,
+        pending: tuple[Sequence[Evidence], Sequence[MarginalEvidence]] | None = None,
         recalls: Recalls | None = None,
         most: int = MAX_ASKED,
     ) -> Recall | None:
@@ -331,7 +333,9 @@ class History:
         kept: tuple[object, Recall] | None = self._kept.get(("recall", *where))
         return kept[1] if kept is not None and kept[0] == told else None
 
-    def _chosen(self, question: Question, found: Found, version: int | None) -> tuple[Axes, tuple[Feature, ...]] | None:
+    def _chosen(
+        self, question: Question, found: Releases, version: int | None
+    ) -> tuple[Axes, tuple[Feature, ...]] | None:
         """Return the axes and features of the chart for a question: all that was ever told apart, if that fits.
 
         What was chosen for it before is kept, and goes on from there; None for the version keeps nothing.
@@ -357,14 +361,14 @@ class History:
         """Return up to which release this was read."""
         return self._last
 
-    def found(self, version: int) -> Found:
+    def found(self, version: int) -> Releases:
         """Return what was released on a version of the data, as far as it was read."""
-        return self._found.get(version, Found())
+        return self._found.get(version, Releases())
 
     def read(self, snapshot: Snapshot) -> History:
         """Return the history after reading on, up to a moment of the ledger."""
         with self._lock:
-            new: defaultdict[int, tuple[list[Evidence], list[Told]]] = defaultdict(lambda: ([], []))
+            new: defaultdict[int, tuple[list[Evidence], list[MarginalEvidence]]] = defaultdict(lambda: ([], []))
             for content in snapshot.contents(self._table.name, after=self._last):
                 brought, told = new[content.version]
                 if content.kind == Kind.MARGINALS and (whole := symmetric.read(content, self._table)) is not None:
@@ -372,11 +376,11 @@ class History:
                 if content.kind == Kind.LINEAR and (linear := evidence(content, self._table, self._forms)) is not None:
                     brought.append(linear)
             for at, each in new.items():
-                self._found[at] = self._found.get(at, Found()).plus(*each)
+                self._found[at] = self._found.get(at, Releases()).plus(*each)
             self._last = max(self._last, snapshot.last)
             return self
 
-    def told(self, version: int, *, as_of: int | None = None) -> list[Told]:
+    def told(self, version: int, *, as_of: int | None = None) -> list[MarginalEvidence]:
         """Return what was released about whole marginals, on a version of the data, in the order of release."""
         found = self.found(version) if as_of is None else self.found(version).until(as_of)
         plain = [pool.told for pool in found.pools.values() if pool.told is not None]
@@ -407,7 +411,7 @@ class History:
             self._kept.put(kept, known, array_bytes(known))
         return known[0]
 
-    def _base(self, brought: _Brought, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
+    def _base(self, brought: _Contributions, features: tuple[Feature, ...], *, key: tuple[object, ...] | None) -> _Base:
         """Return what the releases tell, on a chart that is just fine enough for them.
 
         What was there the last time is kept under the key, for each choice of columns; None keeps nothing.
@@ -427,23 +431,25 @@ class History:
             self._kept.put(kept, base, array_bytes(known))
         return base
 
-    def bring(self, found: Found, axes: Axes, features: tuple[Feature, ...]) -> list[tuple[frozenset[int], Evidence]]:
+    def bring(
+        self, found: Releases, axes: Axes, features: tuple[Feature, ...]
+    ) -> list[tuple[frozenset[int], Evidence]]:
         """Return what the releases tell on some axes and features, each with the numbers of those that it is from."""
         parts = [*self._brought(found, axes, features).parts]
         brought = [(part.pool.ids, told) for part in parts if (told := part.told(())) is not None]
         return brought + [(frozenset(each.ids), part) for each in found.told for part in symmetric.evidence(each, axes)]
 
     def _brought(
-        self, found: Found, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
-    ) -> _Brought:
+        self, found: Releases, axes: Axes, features: tuple[Feature, ...], *, version: int | None = None
+    ) -> _Contributions:
         """Return what the releases tell on some axes and features."""
         if found.features <= set(features) and all(is_finer(axes.get(name), a) for name, a in found.axes.items()):
-            return _Brought(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
+            return _Contributions(tuple(_Part(pool, None) for pool in found.pools.values()), found.axes, is_all=True)
         ways = self._ways(found, axes, features, version)
         parts = tuple(_Part(found.pools[key], way) for key, way in ways.ways.items())
-        return _Brought(parts, ways.axes, is_all=False)
+        return _Contributions(parts, ways.axes, is_all=False)
 
-    def _ways(self, found: Found, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
+    def _ways(self, found: Releases, axes: Axes, features: tuple[Feature, ...], version: int | None) -> _Ways:
         """Return in which way each pool is brought; kept for a version, for what is released later to be added."""
         kept = "ways", self._table.name, version, _written(axes.values()), features
         before: _Ways = (self._kept.get(kept) if version is not None else None) or _Ways()
@@ -464,7 +470,7 @@ class History:
         return after
 
 
-def _summed(found: Found, *, without: Collection[int] = ()) -> list[tuple[frozenset[int], Evidence]]:
+def _summed(found: Releases, *, without: Collection[int] = ()) -> list[tuple[frozenset[int], Evidence]]:
     """Return what pools and whole marginals tell, each with the numbers of its releases."""
     pools = [rest for pool in found.pools.values() if (rest := pool.without(without)) is not None]
     wholes = [(frozenset(told.ids), symmetric.whole(told)) for told in found.told]
@@ -483,7 +489,7 @@ def _coarser(pool: Pool, axes: Axes, known: dict[tuple[str, bytes], Axis | None]
     return found
 
 
-def _with_marginals(recall: Recall, told: Sequence[Told]) -> Recall:
+def _with_marginals(recall: Recall, told: Sequence[MarginalEvidence]) -> Recall:
     """Return a recall with what is told about whole marginals of the columns of its chart."""
     axes = {axis.column: axis for axis in recall.chart.workspace.axes}
     brought = [(found, symmetric.evidence(found, axes, in_cells=True)) for found in told]

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 from sqlglot import exp
 
+from planner.basics.limits import ROW_BITS
 from planner.duck.sandbox import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.estimates import COLUMNS, Columns, Estimates, estimated, quantiles
@@ -21,9 +22,6 @@ from planner.questions import linear
 from planner.questions.labelled import distinct_reach
 from planner.sql.query import Aggregate
 from planner.sql.workload import Recipe
-
-MOST_ROWS_BITS = 40
-"""A table is taken to have at most 2^40 rows."""
 
 SURELY = 64.0
 """No noise is ever so many times its deviation."""
@@ -142,7 +140,7 @@ def whole_types(part: Prepared, settings: Settings, *, rho: Fraction | None) -> 
         rho: what the settings let each of the tasks spend, if they say that.
     """
     matches = int(np.bincount(part.placement.cell).max(initial=1))
-    rows = 2.0**MOST_ROWS_BITS
+    rows = 2.0**ROW_BITS
     found = {}
     for number, aggregate in enumerate(part.measured.aggregates):
         if whole(aggregate):
@@ -156,7 +154,7 @@ def _largest(
     part: Prepared, number: int, settings: Settings, *, rho: Fraction | None, matches: int
 ) -> tuple[float, float]:
     """Return the most that a record adds to an aggregate, and the largest deviation that its noise may have."""
-    error = settings.error * ((part.measured.table.size or 2.0**MOST_ROWS_BITS) if settings.relative else 1.0)
+    error = settings.error * ((part.measured.table.size or 2.0**ROW_BITS) if settings.relative else 1.0)
     rows, most, deviations = part.measured.table.max_rows_per_unit, [1.0], [error / settings.z]
     for at, _, labelled in part.labelled:
         if at == number and rho is not None:

@@ -21,7 +21,7 @@ from mechanisms.least.subsets import Subset
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
 from planner.history import marginals
-from planner.history.marginals import MarginalQuestion, Told
+from planner.history.marginals import MarginalEvidence, MarginalQuestion
 from planner.ledger.accounts import Release
 from planner.ledger.kinds import Kind
 from planner.plans.estimates import Columns, Estimates, linear_columns, recipe_error
@@ -45,7 +45,7 @@ class MarginalTask:
     version: int
     question: MarginalQuestion
     recipes: tuple[Recipe, ...]
-    told: tuple[Told, ...]  # on the question's own axes
+    told: tuple[MarginalEvidence, ...]  # on the question's own axes
     made: tuple[Rows, ...]
     cost: Cost | None
     path: str
@@ -134,13 +134,13 @@ class MarginalTask:
     def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:
         return recipe_error(self.recipes, self.variances, number, aggregate, z)
 
-    def _all_told(self, new: Sequence[Release]) -> list[Told]:
+    def _all_told(self, new: Sequence[Release]) -> list[MarginalEvidence]:
         table = self.question.workspace.table
         own = [release for release in new if release.table == self.table and release.kind == self.kind]
         read = [found for release in own if (found := marginals.read(release, table)) is not None]
         return [*self.told, *(marginals.onto(found, self.question.workspace) for found in read)]
 
-    def _parts(self, told: Sequence[Told]) -> dict[Subset, Floats]:
+    def _parts(self, told: Sequence[MarginalEvidence]) -> dict[Subset, Floats]:
         """Return the best centred table of every part: the mean over releases, weighted by their precision.
 
         It is worked out once for the same releases, since every grouping set asks for it.
@@ -151,7 +151,7 @@ class MarginalTask:
         return self._found[kept]
 
 
-def _mean(told: Sequence[Told], part: Subset) -> Floats:
+def _mean(told: Sequence[MarginalEvidence], part: Subset) -> Floats:
     pairs = [(precision, found) for found in told if (precision := found.precisions.get(part, 0.0)) > 0]
     total = sum(precision for precision, _ in pairs)
     mean: Floats = np.sum([precision / total * found.table(part) for precision, found in pairs], axis=0)
@@ -161,7 +161,7 @@ def _mean(told: Sequence[Told], part: Subset) -> Floats:
 def planned(
     question: MarginalQuestion,
     recipes: tuple[Recipe, ...],
-    told: Sequence[Told],
+    told: Sequence[MarginalEvidence],
     *,
     version: int,
     target: float | Mapping[Subset, float],

@@ -12,6 +12,7 @@ import numpy as np
 
 from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
+from planner.basics.limits import MAX_COMMON
 from planner.cells.costs import Cost
 from planner.history.chart import Evidence, made_evidence
 from planner.history.recall import MAX_ASKED, Recall
@@ -28,9 +29,6 @@ from planner.questions.linear import Measurement, Noise, Question
 from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
 from planner.sql.workload import Floats, Recipe
-
-MAX_COMMON = 256
-"""Largest chart on which EXPLAIN works out what the common mechanism and its residual would cost."""
 
 
 @dataclass(frozen=True, eq=False)

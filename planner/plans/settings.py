@@ -8,13 +8,11 @@ from fractions import Fraction
 from statistics import NormalDist
 
 from planner.basics.errors import BadValue, UnknownSetting
+from planner.basics.limits import MAX_SETTING, MIN_SETTING
 from planner.basics.numerals import whole
 from planner.policy.file import Policy
 
 PREFIX = "noisegate."
-
-LEAST, MOST = 1e-9, 1e18
-"""No accuracy or cost outside this range means anything."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +82,9 @@ def _positive(name: str, value: str, *, example: str = "25") -> float:
         number = float(value)
     except ValueError:
         number = 0.0
-    if not LEAST <= number <= MOST:
+    if not MIN_SETTING <= number <= MAX_SETTING:
         raise BadValue(
-            f"{name} must be a number from {LEAST:g} to {MOST:g}, got {value!r}",
+            f"{name} must be a number from {MIN_SETTING:g} to {MAX_SETTING:g}, got {value!r}",
             hint=f"for example: SET {name} = {example}",
         )
     return number

@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from decimal import Decimal
 
+from planner.basics.limits import MAX_GRID
 from planner.policy.domain import (
     DUCKDB_TYPES,
     DURATIONS,
@@ -33,8 +34,6 @@ PUBLIC_VALUES = "the list of values must be public knowledge, not read off the d
 
 BIGINT_MIN, BIGINT_MAX = -(2**63), 2**63 - 1
 
-MAX_GRID = 2**60
-"""Grid indices, and a little arithmetic with them, fit 64 bits."""
 MAX_DAYS = dt.date.max.toordinal()
 
 

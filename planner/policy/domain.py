@@ -15,14 +15,13 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
 
+from planner.basics.limits import MAX_VALUES
+
 Scalar = str | int | float | bool | dt.date | dt.datetime
 """A value as an analyst sees it; NULL is None and stands apart."""
 
 Bound = int | Decimal | dt.date | dt.datetime
 Step = int | Decimal | dt.timedelta
-
-MAX_VALUES = 1_048_576
-"""Largest number of cells of a column whose values are ever written out one by one."""
 
 SHOWN_VALUES = 20
 """How many values of a list `describe` writes before it only counts them."""

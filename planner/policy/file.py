@@ -15,6 +15,7 @@ from pathlib import Path
 
 from mechanisms.noise.accounting import epsilon_to_rho
 from planner.basics.errors import Mistake, PolicyRefusal
+from planner.basics.limits import MAX_COUNT
 from planner.policy import passwords
 from planner.policy.columns import DOMAIN_KEYS, read_domain
 from planner.policy.domain import DUCKDB_TYPES, Domain, duration
@@ -31,8 +32,6 @@ TABLE_KEYS = {
     "synthetic": (),
 }
 DEFAULT_LEDGER = "noisegate.ledger.sqlite"
-MAX_COUNT = 2**53
-"""Largest number of rows, or of rows of a unit, that a policy may state."""
 
 
 @dataclass(frozen=True)

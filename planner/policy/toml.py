@@ -17,6 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from planner.basics.errors import Mistake
+from planner.basics.limits import MAX_KEY_PARTS, MAX_POLICY_BYTES
 
 KeyPath = tuple[str | int, ...]
 """Keys from the root down; an int counts the elements of an array."""
@@ -43,13 +44,7 @@ _SCALAR = re.compile(
 )
 
 
-MOST_BYTES = 8 * 2**20
-"""The largest file that is read: a list of some hundred thousand values fits, and takes seconds."""
-
-MOST_PARTS = 32
-"""So many parts a key may have; the time that tomllib takes grows with their square."""
-
-_LONG_KEY = re.compile(rf"{_SIMPLE_KEY}(?:[ \t]*\.[ \t]*{_SIMPLE_KEY}){{{MOST_PARTS}}}")
+_LONG_KEY = re.compile(rf"{_SIMPLE_KEY}(?:[ \t]*\.[ \t]*{_SIMPLE_KEY}){{{MAX_KEY_PARTS}}}")
 
 
 def locate(text: str) -> dict[KeyPath, int]:
@@ -178,11 +173,13 @@ def _parts(key: str) -> list[str]:
 
 def read(text: str) -> Section:
     """Return the document as a section, numbers as int or Decimal; raise ValueError if it is not TOML."""
-    if len(text) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES // 2**20} MB: give values in a public table, not in the policy")
+    if len(text) > MAX_POLICY_BYTES:
+        raise ValueError(
+            f"it has more than {MAX_POLICY_BYTES // 2**20} MB: give values in a public table, not in the policy"
+        )
     if long := _LONG_KEY.search(text):
         line = text.count("\n", 0, long.start()) + 1
-        raise ValueError(f"a key has more than {MOST_PARTS} parts (at line {line}, column 1)")
+        raise ValueError(f"a key has more than {MAX_KEY_PARTS} parts (at line {line}, column 1)")
     try:
         return Section((), tomllib.loads(text, parse_float=_decimal), Lines(text))
     except RecursionError:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mechanisms.least.helmert import Rows
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.domain import Domain
@@ -27,7 +27,7 @@ def encode(body: Mapping[str, Any]) -> bytes:
     return zlib.compress(json.dumps(body, separators=(",", ":")).encode())
 
 
-_DECODED = Kept[dict[str, Any]](16 * 2**20)
+_DECODED = BoundedCache[dict[str, Any]](16 * 2**20)
 """Releases that were read, by their stored form."""
 
 SPREAD = 8

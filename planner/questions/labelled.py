@@ -13,10 +13,11 @@ from sqlglot import exp
 
 from mechanisms.noise import accounting, selection
 from planner.basics.errors import BadValue, TooLarge, Unsupported
+from planner.basics.limits import MAX_CELLS
 from planner.cells.costs import Cost, constant, simplified, to_units
 from planner.cells.workspace import Ints, Workspace
 from planner.questions.linear import MOST_UNITS, Noise
-from planner.sql.placement import MAX_CELLS, Placement, Placer
+from planner.sql.placement import Placement, Placer
 from planner.sql.query import BASE, Aggregate
 
 

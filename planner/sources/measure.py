@@ -26,6 +26,7 @@ from mechanisms.least.helmert import Rows
 from mechanisms.least.subsets import Subset
 from mechanisms.noise import sampling, selection
 from planner.basics.errors import SourceFailed
+from planner.basics.limits import CACHE_ENTRIES, ROW_BITS
 from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.counting.tally import Cut, Tally
 from planner.duck.reader import Reader
@@ -35,13 +36,6 @@ from planner.policy.file import Table
 from planner.questions.linear import Integers, Measurement, Question
 from planner.questions.statistic import Asked, Ranked, Summed
 from planner.sources.source import open_source
-
-CACHE_ENTRIES = 8_000_000
-"""How many numbers the cache of data vectors may hold."""
-
-MAX_ROWS_BITS = 40
-"""A table is taken to have at most 2^40 rows: arithmetic that could pass 63 bits then uses Python integers."""
-
 
 Vector = Callable[[Workspace, Sequence[Feature]], Integers]
 Scan = Callable[[Sequence[Axis], Sequence[Feature], Cut | None, Sequence[Ints]], Tally]
@@ -250,7 +244,7 @@ class Meter:
             whole = next(A for A in marginals if set(rows.A) <= set(A))
             others = tuple(place for place, i in enumerate(whole) if i not in rows.A)
             x = np.asarray(marginals[whole].sum(axis=others))  # of Python integers, one sum is no array
-            fits = MAX_ROWS_BITS + sum(n.bit_length() for n in x.shape) < 63
+            fits = ROW_BITS + sum(n.bit_length() for n in x.shape) < 63
             exact = helmert.coefficients(np.asarray(x, dtype=np.int64 if fits else object)).ravel().tolist()
             multipliers = rows.multipliers(x.shape).ravel().tolist()
             noise = sampling.rounded_gaussian(len(exact), bits=rows.bits).tolist()
@@ -392,7 +386,7 @@ def _data_bits(question: Question) -> int:
         power * int(question.high[:, i].max(initial=0)).bit_length() for i, (_, power) in enumerate(question.features)
     ]
     matches = int(np.bincount(question.cell).max(initial=1))  # a row counts so many times, through a public join
-    return max(tops, default=0) + len(question.features).bit_length() + matches.bit_length() + MAX_ROWS_BITS
+    return max(tops, default=0) + len(question.features).bit_length() + matches.bit_length() + ROW_BITS
 
 
 def _bits(array: Integers) -> int:

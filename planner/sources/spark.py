@@ -23,9 +23,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from planner.basics.errors import SourceFailed
+from planner.basics.limits import ROW_BITS
 from planner.basics.stopping import elsewhere
 from planner.cells.workspace import Ints
-from planner.counting.sql import ROW_BITS, Fetched, SqlSource, meaning
+from planner.counting.sql import Fetched, SqlSource, meaning
 from planner.policy.domain import Domain
 from planner.policy.file import Table
 from planner.policy.location import table_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlglot import exp
 
-from planner.duck.sandbox import MOST_ROWS
+from planner.basics.limits import MAX_ANSWER_ROWS
 
 WRAPPED = (exp.Binary, exp.Func, exp.Neg, exp.Between, exp.In)
 """Expressions of one row that may be tried as a whole."""
@@ -30,7 +30,7 @@ def forgiving(post: exp.Query) -> exp.Query:
 
 def _possible(count: exp.Expr) -> exp.Expr:
     """Return a number of rows that DuckDB can count to."""
-    zero, most = exp.Literal.number(0), exp.Literal.number(MOST_ROWS)
+    zero, most = exp.Literal.number(0), exp.Literal.number(MAX_ANSWER_ROWS)
     return exp.func(
         "least", exp.func("greatest", exp.Coalesce(this=count.copy(), expressions=[zero]), zero.copy()), most
     )

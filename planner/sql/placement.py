@@ -16,14 +16,12 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from planner.basics.errors import EvaluationFailed, Forbidden, TooLarge
+from planner.basics.limits import MAX_CELLS
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.duck.quoting import quoted
 from planner.duck.sandbox import Sandbox, Workbench, span
 from planner.policy.domain import Domain
 from planner.sql.query import BASE, Measured
-
-MAX_CELLS = 1_048_576
-"""Largest workspace: the number of combinations of atoms."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,9 +25,6 @@ SYSTEM = "noisegate"
 RESERVED = "__"
 """Names that begin so are the gate's own."""
 
-MAX_SETS = 256
-"""Most grouping sets of one SELECT."""
-
 AGGREGATES_HINT = "ask for an aggregate: count, sum, avg, variance, stddev, median or a quantile"
 
 

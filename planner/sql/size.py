@@ -11,11 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from sqlglot import exp
 
 from planner.basics.errors import TooLarge
+from planner.basics.limits import ALWAYS_ALLOWED, MAX_GROWTH
 from planner.duck.sandbox import span
-
-MOST_GROWTH = 4
-ALWAYS_ALLOWED = 10_000
-"""A query may become so many times as large as it was written, and these many parts in any case: about a second."""
 
 Sizes = Mapping[str, int]
 """By the name of a column in lower case: how many parts its expression has, in terms of base columns."""
@@ -24,7 +21,7 @@ Sizes = Mapping[str, int]
 def check_size(tree: exp.Query) -> None:
     """Raise TooLarge if the query grows too much when columns of inner queries are replaced by their expressions."""
     written = sum(1 for _ in tree.walk())
-    _Measure(ALWAYS_ALLOWED + MOST_GROWTH * written).outputs(tree, {})
+    _Measure(ALWAYS_ALLOWED + MAX_GROWTH * written).outputs(tree, {})
 
 
 class _Measure:

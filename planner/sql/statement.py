@@ -18,18 +18,12 @@ from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.basics.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, UnknownParameter, Unsupported
+from planner.basics.limits import MAX_DIGITS, MAX_PARAMETERS, MAX_TOKENS
 from planner.basics.numerals import whole
 from planner.duck.sandbox import CLOCKS, function_name, span
 from planner.sql.dialect import DIALECT, Sql
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings hold what analysts wrote
-
-MAX_TOKENS = 10_000
-"""Longest statement, in words, numbers and signs: what is longer takes too long to plan."""
-
-
-MOST_DIGITS, MOST_PARAMETERS = 1_000, 65_535
-"""Longest number, and the last $n that a client can give a value for."""
 
 
 class Commands(Sql):
@@ -153,15 +147,15 @@ def _check_numbers(tokens: Sequence[Token]) -> None:
         place, after_dollar = (token.start, token.end), is_parameter
         is_parameter = token.token_type == TokenType.PARAMETER
         if after_dollar and token.text[:1].isdigit():
-            if not whole(token.text, most=MOST_PARAMETERS):
+            if not whole(token.text, most=MAX_PARAMETERS):
                 raise UnknownParameter(
                     f"there is no parameter ${token.text[:20]}",
-                    hint=f"they go from $1 to ${MOST_PARAMETERS}",
+                    hint=f"they go from $1 to ${MAX_PARAMETERS}",
                     span=place,
                 )
-        elif token.token_type == TokenType.NUMBER and len(token.text) > MOST_DIGITS:
+        elif token.token_type == TokenType.NUMBER and len(token.text) > MAX_DIGITS:
             raise TooLarge(
-                f"a number has {len(token.text):,} digits, the limit is {MOST_DIGITS:,}",
+                f"a number has {len(token.text):,} digits, the limit is {MAX_DIGITS:,}",
                 hint="write it shorter, as in 1e300",
                 span=place,
             )
@@ -363,7 +357,7 @@ def _bound(tree: exp.Query, parameters: Parameters) -> exp.Query:
     position = 0
     for node in list(tree.find_all(exp.Placeholder, exp.Parameter, bfs=False)):
         if isinstance(node, exp.Parameter):
-            number = whole(node.name, most=MOST_PARAMETERS)
+            number = whole(node.name, most=MAX_PARAMETERS)
             key: int | str = node.name if number is None else number - 1
         elif node.this:
             key = node.name

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from planner.basics.errors import TooLarge, Unsupported, WrongType
+from planner.basics.limits import LARGEST_VALUE, MAX_SUM_BITS, SMALLEST_VALUE
 from planner.cells.workspace import Feature, Ints
 from planner.duck.quoting import quoted
 from planner.duck.sandbox import Workbench, grid_value
@@ -28,12 +29,6 @@ Floats = NDArray[np.float64]
 
 MAX_BRANCHES = 64
 """A CASE of more branches is evaluated on every cell instead of branch by branch."""
-
-MAX_SUM_BITS = 80
-"""Grid indices, or their squares, of at most so many bits: sums over 2^40 rows then fit any engine's 128 bits."""
-
-SMALLEST, LARGEST = 1e-60, 1e60
-"""What one record adds must lie between these in size, so that variances fit a float."""
 
 
 @dataclass(frozen=True)
@@ -328,7 +323,7 @@ class _Builder:
             if known.role == role and np.array_equal(known.coefficients, coefficients):
                 return i
         size = np.abs(coefficients[coefficients != 0])
-        if len(size) and not (size.min() > SMALLEST and size.max() < LARGEST):
+        if len(size) and not (size.min() > SMALLEST_VALUE and size.max() < LARGEST_VALUE):
             raise Unsupported("the expression is too large or too small to be summed", hint="scale it by a constant")
         functionals.append(Functional(role, coefficients))
         return len(functionals) - 1

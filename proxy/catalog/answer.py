@@ -1,4 +1,4 @@
-"""Statements about the catalog and those without a table: which they are, what they give, and their rows."""
+"""Answers statements about the catalog, and SELECTs without a table."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ GATE = "noisegate"
 
 
 class Catalog:
-    """Answers one session. All sessions of a gate share what lies behind it."""
+    """The catalog as one session sees it; all sessions of a gate share one store."""
 
     def __init__(self, gate: Gate, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
         self._gate, self._session, self._settings = gate, {USER: analyst, DATABASE: database}, settings
@@ -128,13 +128,13 @@ class Catalog:
 
 COLUMNAR = {*kinds.INTEGERS, "float8", "text", "bool"}
 COLUMNAR_TYPES = {kinds.duckdb_type(kind) for kind in COLUMNAR}
-"""Kinds, and DuckDB's types, whose values are the same whether they come by rows or by columns."""
+"""Kinds, and DuckDB's types, whose values can be fetched by columns without any change."""
 
 
 def _fetched(
     cursor: duckdb.DuckDBPyConnection, prepared: Prepared, values: dict[str, object]
 ) -> list[tuple[object, ...]] | Columns:
-    """Return the rows, and one more than there may be if there are more; by columns if that can be."""
+    """Return at most MOST_ROWS + 1 rows, by columns where the types allow it."""
     if prepared.kinds and COLUMNAR.issuperset(prepared.kinds):
         limited = f"SELECT * FROM ({prepared.sql}) AS q LIMIT {MOST_ROWS + 1}"
         found = cursor.execute(limited, values or None)

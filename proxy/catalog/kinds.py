@@ -1,4 +1,4 @@
-"""PostgreSQL's types by their names in pg_type, and what DuckDB keeps them as.
+"""PostgreSQL's types by their names in pg_type, and the types of DuckDB that stand for them.
 
 A kind is such a name: `int4`, `name`, `_text` for an array of text. UINTEGER is DuckDB's type for oid and for nothing
 else, so that it survives as such where DuckDB infers a type.
@@ -65,7 +65,7 @@ VECTORS = {"int2vector": "int2", "oidvector": "oid"}
 TEXTS = ("text", "varchar", "bpchar", "name", "char", "unknown")
 INTEGERS = ("int2", "int4", "int8")
 NUMBERS = (*INTEGERS, "numeric", "float4", "float8")
-"""Numbers, each of a type that those before it turn into."""
+"""Types of numbers, each wide enough for the values of those before it."""
 
 NAMES = {
     "INT": "int4",
@@ -143,7 +143,7 @@ def array_of(kind: str) -> str:
 
 
 def oid_of(kind: str) -> int:
-    """Return the number of a kind; text for one that clients can't be told about.
+    """Return the type number of a kind; that of text where clients know no such type.
 
     >>> oid_of("name"), oid_of("_int4"), oid_of("circle")
     (19, 1007, 25)

@@ -80,7 +80,7 @@ class Routine:
 
 @dataclass
 class Directory:
-    """What the functions look things up in; filled once from the catalog's tables."""
+    """Where catalog functions look things up; filled once from the catalog's tables."""
 
     types: dict[int, Type] = field(default_factory=dict)
     relations: dict[int, Relation] = field(default_factory=dict)
@@ -88,7 +88,7 @@ class Directory:
     namespaces: dict[int, str] = field(default_factory=dict)
     functions: set[str] = field(default_factory=set)
     keywords: set[str] = field(default_factory=set)
-    """Words that are no names without quotes."""
+    """Words that need quotes when they are used as names."""
     roles: dict[int, str] = field(default_factory=dict)
     columns: dict[int, dict[int, str]] = field(default_factory=dict)
     comments: dict[tuple[int, int, int], str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Directory:
     # --- names
 
     def named(self, schema: int, name: str) -> str:
-        """Return a name with its schema where it is needed, in quotes where they are."""
+        """Return a name, with its schema and in quotes where these are needed."""
         bare = quote_ident(self, name)
         return bare if schema in VISIBLE else f"{quote_ident(self, self.namespaces.get(schema, '?'))}.{bare}"
 

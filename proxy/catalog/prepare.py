@@ -1,4 +1,4 @@
-"""A statement made ready: rewritten for the store, with the columns and parameters that PostgreSQL would describe."""
+"""Prepares a statement: rewrites it for the store, and finds the columns and parameters to describe."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Row = tuple[object, ...]
 
 @dataclass(frozen=True)
 class Prepared:
-    """What runs, what it gives and takes, and which of the session's values it needs."""
+    """A statement that can be run: its SQL, its columns and parameters, and which values of the session it needs."""
 
     description: Description
     kinds: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ BY_OID |= {oids.ARRAYS[oid]: kinds.array_of(kind) for oid, kind in BY_OID.items(
 
 
 def prepare(sql: str, stated: Sequence[int], store: Store, gate: Gate) -> Prepared:
-    """Return a statement made ready; raise if it can't be answered."""
+    """Return a statement that can be run; raise Refusal if it can't be answered."""
     tree = parse(sql)
     if tree is None:
         raise SyntaxRefusal("the statement can't be read", hint="write it as PostgreSQL would read it")
@@ -104,7 +104,7 @@ def _description(
 
 
 def _described(done: Rewritten, store: Store) -> Prepared:
-    """Return the rewritten statement with the types that DuckDB finds where PostgreSQL's are not plain to see."""
+    """Return the rewritten statement, with DuckDB's type for each column whose PostgreSQL type can't be inferred."""
     used = {node.name for node in done.tree.find_all(exp.Parameter)}
     given = dict.fromkeys(used)
     types = _types(done.tree.sql("duckdb"), given, store)
@@ -147,7 +147,7 @@ CONVERTED: dict[str, Callable[[exp.Expr], exp.Expr]] = {
 
 
 def _readable(tree: exp.Query, found: Sequence[str]) -> exp.Query:
-    """Return the tree with a SELECT around it that gives such values in a form that Python can be given."""
+    """Wrap the tree in a SELECT that converts such values to a form that DuckDB can hand to Python."""
     if not any(kind in CONVERTED for kind in found):
         return tree
     names = [f"c{index}" for index in range(len(found))]
@@ -158,7 +158,7 @@ def _readable(tree: exp.Query, found: Sequence[str]) -> exp.Query:
 
 
 def _shape(kind: str, directory: Directory) -> Callable[[object], object] | None:
-    """Return the function that makes DuckDB's value the one of a kind; None where it is that already."""
+    """Return the function that turns DuckDB's value into one of this kind; None if nothing has to change."""
     if kind in NAMES_OF:
         return lambda value: Named(int(str(value)), NAMES_OF[kind](directory, int(str(value))))
     if kind == "numeric":

@@ -20,11 +20,11 @@ SERVER_VERSION = "16.14"
 NOTICES = "noisegate.notices"
 
 MOST_KEPT = 100_000
-"""So many characters of settings are remembered for a session: nobody needs more, and it would be memory of others."""
+"""The most characters of settings that are remembered for one session: memory is shared with the others."""
 
 
 class FixedSetting(Refusal):
-    """The setting tells how things are, and is nobody's to change."""
+    """The setting tells how things are, and can't be changed."""
 
     sqlstate = "55P02"
 
@@ -47,12 +47,12 @@ def _flag(name: str, value: str) -> str:
 
 
 def _only(*allowed: str) -> Check:
-    """Accept these values, in any spelling; what the first of them means is how things are here."""
+    """Accept these values, in any spelling; the first is how things are here."""
 
     def check(name: str, value: str) -> str:
         found = [known for known in allowed if known.lower() == value.strip().lower()]
         if not found:
-            raise BadValue(f'invalid value for parameter "{name}": {value!r}', hint=f"there is: {', '.join(allowed)}")
+            raise BadValue(f'invalid value for parameter "{name}": {value!r}', hint=f"it can be: {', '.join(allowed)}")
         return found[0]
 
     return check

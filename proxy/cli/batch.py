@@ -1,4 +1,4 @@
-"""Many queries to be verified, from a file: reading them, and what is told of all of them at the end."""
+"""A file of queries to verify: reading it, and reporting on all of them at the end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from planner.sql.statement import split, tokens_of
 OPTIONS = ("tau", "epsilon", "decider", "delta")
 OPTION = re.compile(rf"--[ \t]*({'|'.join(OPTIONS)})[ \t]*[:=][ \t]*([^\s,;]+)")
 SHOWN = ("decision", "decider", "synthetic", "low", "high", "effective_tau")
-"""What a table for people has of each decision."""
+"""The columns of a decision that a table for people shows."""
 
 
 @dataclass(frozen=True)
-class Asked:
+class Query:
     """One query of a file, with the options that a comment gives it."""
 
     sql: str
@@ -31,16 +31,16 @@ class Asked:
 class Outcome:
     """What a query came to: its result, or why it was refused."""
 
-    asked: Asked
+    query: Query
     result: Result | None = None
     refusal: Refusal | None = None
 
 
-def read(text: str) -> list[Asked]:
+def read(text: str) -> list[Query]:
     """Return the queries of a file, separated by semicolons; `-- tau: 5%` before or in a query is meant for it alone.
 
     >>> read("-- tau: 10\\nSELECT count(*) FROM s; SELECT 1")
-    [Asked(sql='SELECT count(*) FROM s', options={'tau': '10'}), Asked(sql='SELECT 1', options={})]
+    [Query(sql='SELECT count(*) FROM s', options={'tau': '10'}), Query(sql='SELECT 1', options={})]
     """
     pieces, start = split(tokens_of(text)), 0
     found = []
@@ -52,15 +52,15 @@ def read(text: str) -> list[Asked]:
             for match in OPTION.finditer(text, start, last + 1)
             if not any(begin <= match.start() <= end for begin, end in inside)  # a text may hold two dashes
         ]
-        found.append(Asked(text[first : last + 1], {match[1]: match[2] for match in notes}))
+        found.append(Query(text[first : last + 1], {match[1]: match[2] for match in notes}))
         start = last + 1
     if not found:
         raise BadValue("the file has no queries", hint="write SELECTs, separated by semicolons")
     return found
 
 
-def shown(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the columns and rows of decisions that a table for people has; what no row tells is left out."""
+def visible(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows that a table for people shows; columns without any value are left out."""
     names = [column.name for column in result.columns]
     hidden = {without, *COLUMNS} - {*SHOWN}
     kept = [i for i, name in enumerate(names) if name not in hidden and any(row[i] is not None for row in result.rows)]
@@ -68,14 +68,14 @@ def shown(result: Result, *, without: str = "") -> tuple[list[str], list[tuple[A
 
 
 def notes(result: Result, columns: Sequence[str]) -> list[str]:
-    """Return what some columns tell in words, each text once: the reason as it is, others after their name."""
+    """Return what some columns say, each text once: the reason as it is, others after the name of their column."""
     names = [column.name for column in result.columns]
     found = [(name, row[names.index(name)]) for name in columns for row in result.rows]
     return list(dict.fromkeys(text if name == "why" else f"{name}: {text}" for name, text in found if text))
 
 
 def combined(outcomes: Sequence[Outcome]) -> Result:
-    """Return one result of all decisions: number and text of the query, its group as text, and what is told of it."""
+    """Return all decisions as one result: number and text of the query, its group as text, and the decision."""
     head = (OutputColumn("query", "BIGINT"), OutputColumn("sql", "VARCHAR"), OutputColumn("group", "VARCHAR"))
     tail = (OutputColumn("error", "VARCHAR"),)
     columns = (*head, *(OutputColumn(name, kind) for name, kind in COLUMNS.items()), *tail)
@@ -85,7 +85,7 @@ def combined(outcomes: Sequence[Outcome]) -> Result:
 
 
 def _rows(number: int, outcome: Outcome) -> Iterator[tuple[Any, ...]]:
-    sql = " ".join(outcome.asked.sql.split())
+    sql = " ".join(outcome.query.sql.split())
     if outcome.result is None:
         assert outcome.refusal is not None
         yield (number, sql, None, *(None for _ in COLUMNS), outcome.refusal.message)

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from planner.basics.cache import Kept
+from planner.basics.cache import BoundedCache
 from planner.duck.sandbox import CLOCKS
 from planner.plans.settings import Settings
 from proxy.conversation.route import Outcome
@@ -25,23 +25,23 @@ MOST_ROWS = 2_000
 LONGEST_SQL = 10_000
 
 _CLOCK = re.compile("|".join((*CLOCKS, "current_", "localtime", "clock", "timeofday", r"\bage\s*\(")), re.IGNORECASE)
-"""Words of questions whose answer changes by itself; it does no harm that other questions have them as well."""
+"""Words in questions whose answer changes with time; another question that has one of them is merely not cached."""
 
 Key = tuple[str, tuple[Hashable, ...], tuple[str, ...], Settings]
 
 
-class Recall:
+class AnswerCache:
     """The kept answers of one server. Belongs to the event loop, which alone may use it."""
 
     def __init__(self, ledger: Path | None) -> None:
-        """Watch an SQLite file; None keeps nothing: a server elsewhere can't be asked without waiting for it."""
+        """Watch a ledger in SQLite. None turns the cache off: a ledger on a server can't be checked without waiting."""
         self._ledger = ledger
         self._watch: sqlite3.Connection | None = None
         self._stamp: int | None = None
-        self._answers = Kept[Outcome](MOST_BYTES)
+        self._answers = BoundedCache[Outcome](MOST_BYTES)
 
     def stamp(self) -> int | None:
-        """Return a number that changes with every write to the ledger, by any process; None if it can't be told."""
+        """Return a number that changes with every write to the ledger, by any process; None if it can't be read."""
         if self._ledger is None:
             return None
         try:
@@ -53,17 +53,17 @@ class Recall:
             return None
 
     def get(self, key: Key | None, stamp: int | None) -> Outcome | None:
-        """Return the answer to a question, if it is known and nothing was released since: `stamp` is of now."""
+        """Return the cached answer, unless something was released since; `stamp` is the present one."""
         return self._answers.get(key) if key is not None and stamp is not None and stamp == self._stamp else None
 
     def put(self, key: Key | None, outcome: Outcome, *, stamp: int | None) -> None:
-        """Keep an answer that was free, if the ledger is as it was at `stamp`, before it was asked for."""
+        """Keep a free answer, unless something was released since `stamp` was read, which was before the question."""
         if key is None or stamp is None or outcome.cost or outcome.price is None or len(outcome.rows) > MOST_ROWS:
             return
         if stamp != self.stamp() or not outcome.price.repeatable:
             return
         if stamp != self._stamp:  # something was released, and all that was kept is old
-            self._stamp, self._answers = stamp, Kept[Outcome](MOST_BYTES)
+            self._stamp, self._answers = stamp, BoundedCache[Outcome](MOST_BYTES)
         self._answers.put(key, outcome, 2 * outcome.size)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Recall:
 
 
 def key_of(sql: str, values: Sequence[object], settings: Settings) -> Key | None:
-    """Return under which key an answer is kept; None for questions about the time, and those that are too long."""
+    """Return the cache key of a question; None if it mentions the time or is too long."""
     if not values:
         return (sql.strip(), (), (), settings) if _is_timeless(sql) else None
     if not _is_timeless(sql):

@@ -1,4 +1,4 @@
-"""Rows that are kept column by column, as DataRow messages: the same bytes as row by row, without looking at each."""
+"""Writes rows that are stored by columns as DataRow messages: the same bytes as row by row, by operations on arrays."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _cells(array: Array, encode: Encoder) -> _Cells | None:
 
 
 def _as(numbers: Array, wanted: np.dtype[Any]) -> Array | None:
-    """Return numbers in the type that the client was told; None if they may not be the same numbers in it."""
+    """Return the numbers in the type that the client expects; None if some of them may not fit it."""
     if numbers.dtype == wanted:
         return numbers
     if not (numbers.dtype.kind == wanted.kind == "i" and len(numbers)):

@@ -10,7 +10,7 @@ from planner.plans.settings import names as gate_settings
 from planner.session import Session
 from proxy.catalog.types import Column
 from proxy.catalog.variables import TRANSACTION_MODES, Variables, is_gates, shown_name
-from proxy.conversation.portals import Problem, Shelf
+from proxy.conversation.portals import PortalStore, Problem
 from proxy.conversation.route import Outcome
 from proxy.conversation.statements import (
     Begin,
@@ -26,24 +26,23 @@ from proxy.conversation.statements import (
     Statement,
     Unlisten,
 )
-from proxy.conversation.transaction import State as Settings
-from proxy.conversation.transaction import Transaction
+from proxy.conversation.transaction import AllSettings, Transaction
 from proxy.wire import oids
 from proxy.wire.replies import Status
 
 
 class Warn(Protocol):
-    """Tells the client of something that it should not have done."""
+    """Sends the client a warning."""
 
     def __call__(self, message: str, *, sqlstate: str) -> None: ...
 
 
-class Own:
+class LocalState:
     """The settings and the transaction of a session, and what changes them."""
 
-    def __init__(self, session: Session, variables: Variables, shelf: Shelf, *, warn: Warn) -> None:
+    def __init__(self, session: Session, variables: Variables, store: PortalStore, *, warn: Warn) -> None:
         self.variables, self.transaction = variables, Transaction()
-        self._session, self._shelf, self._warn = session, shelf, warn
+        self._session, self._store, self._warn = session, store, warn
 
     def columns(self, statement: Statement | None) -> tuple[Column, ...]:
         """Return the columns of a statement that is neither the gate's nor the catalog's."""
@@ -53,7 +52,7 @@ class Own:
             case Show(name=name):
                 return (Column(shown_name(name), oids.TEXT),)
             case Fetch(cursor=name, move=False):
-                return self._shelf.cursor(name).columns or ()
+                return self._store.cursor(name).columns or ()
             case _:
                 return ()
 
@@ -87,10 +86,10 @@ class Own:
             case _:
                 raise AssertionError(f"{type(statement).__name__} is not of the session")
 
-    def _now(self) -> Settings:
-        return Settings(self._session.settings, self.variables)
+    def _now(self) -> AllSettings:
+        return AllSettings(self._session.settings, self.variables)
 
-    def _go_to(self, settings: Settings) -> None:
+    def _go_to(self, settings: AllSettings) -> None:
         self._session.settings, self.variables = settings.settings, settings.variables
 
     def _set(self, statement: SetTo) -> Outcome:
@@ -102,12 +101,12 @@ class Own:
         self._change(lambda now: self._with(now, statement.name, statement.value), local=statement.local)
         return Outcome("SET")
 
-    def _change(self, change: Callable[[Settings], Settings], *, local: bool = False) -> None:
+    def _change(self, change: Callable[[AllSettings], AllSettings], *, local: bool = False) -> None:
         self._go_to(change(self._now()))
         if not local:
             self.transaction.set_for_good(change)
 
-    def _with(self, now: Settings, name: str, value: str | None) -> Settings:
+    def _with(self, now: AllSettings, name: str, value: str | None) -> AllSettings:
         if is_gates(name):
             return replace(now, settings=now.settings.with_value(name, value or "DEFAULT", self._session.defaults))
         if name == "session_authorization" and value in (None, self._session.analyst):
@@ -117,7 +116,7 @@ class Own:
     def _reset(self, name: str | None) -> None:
         self._change(lambda now: self._without(now, name))
 
-    def _without(self, now: Settings, name: str | None) -> Settings:
+    def _without(self, now: AllSettings, name: str | None) -> AllSettings:
         if name is None or is_gates(name):
             now = replace(now, settings=now.settings.reset(name, self._session.defaults))
         return replace(now, variables=now.variables.reset(name)) if name is None or not is_gates(name) else now
@@ -149,7 +148,7 @@ class Own:
         self._go_to(settings)
         for name in TRANSACTION_MODES:
             self.variables = self.variables.reset(name)
-        self._shelf.end_transaction(committed=committed)
+        self._store.end_transaction(committed=committed)
         if statement.chain:
             self.transaction.begin(self._now())
         return Outcome("COMMIT" if committed else "ROLLBACK")
@@ -166,23 +165,23 @@ class Own:
 
     def _close_cursor(self, name: str | None) -> None:
         if name is None:
-            self._shelf.portals.clear()
+            self._store.portals.clear()
         else:
-            self._shelf.cursor(name)
-            del self._shelf.portals[name]
+            self._store.cursor(name)
+            del self._store.portals[name]
 
     def _deallocate(self, name: str | None) -> None:
         if name is None:
-            self._shelf.statements.clear()
+            self._store.statements.clear()
         else:
-            self._shelf.statement(name)
-            del self._shelf.statements[name]
+            self._store.statement(name)
+            del self._store.statements[name]
 
     def _discard(self, what: str) -> None:
         if what != "ALL":
             return
         if self.transaction.status is not Status.IDLE:
             raise Problem("25001", "DISCARD ALL cannot run inside a transaction block")
-        self._shelf.portals.clear()
-        self._shelf.statements.clear()
+        self._store.portals.clear()
+        self._store.statements.clear()
         self._reset(None)

@@ -1,4 +1,4 @@
-"""Prepared statements, portals and cursors of one session: what is kept between messages."""
+"""PreparedStatement statements, portals and cursors of one session: what is kept between messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Problem(Exception):
 
 
 @dataclass
-class Prepared:
-    """A statement that was parsed; None is the empty one. `description` is found out when it is first needed."""
+class PreparedStatement:
+    """A statement that was parsed; None is the empty one. `description` is filled in when it is first needed."""
 
     statement: Statement | None
     sql: str = ""
@@ -49,7 +49,7 @@ class Portal:
     `place` is the number of the row that the cursor stands on: 0 before the first, one past the last after it.
     """
 
-    prepared: Prepared
+    prepared: PreparedStatement
     values: tuple[object, ...] = ()
     formats: tuple[Format, ...] = ()
     columns: tuple[Column, ...] | None = None
@@ -127,7 +127,9 @@ class Portal:
         return rows[self.place - 1 : self.place] if 1 <= self.place <= len(rows) else []
 
 
-def decoded(prepared: Prepared, values: Sequence[bytes | None], formats: Sequence[Format]) -> tuple[object, ...]:
+def decoded(
+    prepared: PreparedStatement, values: Sequence[bytes | None], formats: Sequence[Format]
+) -> tuple[object, ...]:
     """Return the values of a Bind as Python values of the statement's types."""
     types = prepared.types or ()
     if len(values) != len(types):
@@ -145,17 +147,17 @@ def decoded(prepared: Prepared, values: Sequence[bytes | None], formats: Sequenc
 
 
 def spread(formats: Sequence[Format], count: int) -> list[Format]:
-    """Return one format for each of `count` values: none given is text, one is for all."""
+    """Return a format for each of `count` values: text if none is given; a single one holds for all."""
     if len(formats) not in (0, 1, count):
         raise Problem("08P01", f"a message has {len(formats)} formats for {count} values")
     return list(formats) if len(formats) == count else [*(formats or (Format.TEXT,))] * count
 
 
 @dataclass
-class Shelf:
+class PortalStore:
     """The prepared statements and portals of a session, by name; the unnamed one has the name ""."""
 
-    statements: dict[str, Prepared] = field(default_factory=dict)
+    statements: dict[str, PreparedStatement] = field(default_factory=dict)
     portals: dict[str, Portal] = field(default_factory=dict)
 
     @property
@@ -163,13 +165,13 @@ class Shelf:
         """About how many bytes the rows of all portals take."""
         return sum(portal.size for portal in self.portals.values())
 
-    def keep_statement(self, name: str, prepared: Prepared) -> None:
+    def keep_statement(self, name: str, prepared: PreparedStatement) -> None:
         if name and name in self.statements:
             raise Problem("42P05", f'prepared statement "{name}" already exists')
         self._room(len(self.statements))
         self.statements[name] = prepared
 
-    def statement(self, name: str) -> Prepared:
+    def statement(self, name: str) -> PreparedStatement:
         try:
             return self.statements[name]
         except KeyError:
@@ -194,8 +196,15 @@ class Shelf:
         except KeyError:
             raise Problem("34000", f'cursor "{name}" does not exist') from None
 
+    def close(self, name: str, *, statement: bool) -> None:
+        """Forget a prepared statement, or else a portal; none of that name does no harm."""
+        if statement:
+            self.statements.pop(name, None)
+        else:
+            self.portals.pop(name, None)
+
     def end_transaction(self, *, committed: bool) -> None:
-        """Drop the portals, but those that were to be held and were not rolled back."""
+        """Drop all portals but cursors WITH HOLD of a transaction that was committed."""
         for portal in self.portals.values():
             portal.held |= portal.hold and committed
         self.portals = {name: portal for name, portal in self.portals.items() if portal.held}
@@ -207,7 +216,7 @@ class Shelf:
 
 
 def coerced(outcome: Outcome, columns: tuple[Column, ...]) -> Outcome:
-    """Return an outcome under the columns that the client was told of before."""
+    """Return an outcome with the columns that were described to the client."""
     if len(columns) != len(outcome.columns):
         raise Problem("0A000", "cached plan must not change result type", hint="prepare the statement again")
     return outcome if columns == outcome.columns else replace(outcome, columns=columns)

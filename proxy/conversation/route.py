@@ -24,7 +24,7 @@ from proxy.show.render import cost_text
 
 
 class Answers(Protocol):
-    """What answers questions about the catalog and those without a table."""
+    """What answers questions about the catalog, and SELECTs without a table."""
 
     def handles(self, sql: str) -> bool: ...
 
@@ -35,7 +35,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True)
 class Price:
-    """What a client and the log are told of the way of an answer; the plan itself holds all that was known for it."""
+    """What a client and the log are told about the price of an answer; the plan also holds the history it used."""
 
     path: str
     repeatable: bool
@@ -54,7 +54,7 @@ class Price:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a statement gave: rows for a statement that has columns, else a tag; `price` for an answer of the gate's.
+    """What a statement gave: a tag, rows if it has columns, and a price if the gate answered it.
 
     `written` keeps the rows as bytes, by the formats that they were asked for in.
     """
@@ -72,8 +72,8 @@ class Outcome:
         return size_of(self.rows)
 
 
-LOOKED_AT = 100
-"""Of so many rows, spread over all of them, the size is looked at; the others are taken to be like them."""
+SAMPLE = 100
+"""How many rows, spread evenly over all of them, are measured to estimate the size of all."""
 
 
 def size_of(rows: Sequence[tuple[object, ...]]) -> int:
@@ -86,12 +86,12 @@ def size_of(rows: Sequence[tuple[object, ...]]) -> int:
         return 0
     if isinstance(rows, Columns) and not any(array.dtype.hasobject for array in rows.arrays):
         return sum(array.nbytes for array in rows.arrays)
-    some = [rows[place] for place in range(0, len(rows), -(-len(rows) // LOOKED_AT))]
+    some = [rows[place] for place in range(0, len(rows), -(-len(rows) // SAMPLE))]
     return sum(getsizeof(row) + sum(map(getsizeof, row)) for row in some) * len(rows) // len(some)
 
 
-class Desk:
-    """Answers the questions of one session."""
+class Router:
+    """Sends each question of a session to the catalog or to the gate."""
 
     def __init__(self, session: Session, make_catalog: Callable[[], Answers]) -> None:
         self.session = session
@@ -102,7 +102,7 @@ class Desk:
         return self._make_catalog()
 
     def check(self, sql: str) -> None:
-        """Raise if the text is no statement that could be run; says nothing about tables and columns."""
+        """Raise if the text is not a statement that can be run; tables and columns are not looked at."""
         if not self.catalog.handles(sql):
             statement.read(sql)
 

@@ -195,7 +195,7 @@ class _Reader:
         return ", ".join(parts)
 
     def _characteristics(self, prefix: str) -> SetTo:
-        """Read the modes of a transaction; the first one is kept, for none of them changes anything."""
+        """Read the modes of a transaction, and keep the first: none of them changes anything."""
         modes = self._modes(prefix)
         if not modes:
             raise self._unexpected()

@@ -12,8 +12,8 @@ from proxy.wire.replies import Status
 
 
 @dataclass(frozen=True)
-class State:
-    """What a rollback goes back to: the settings of the gate's and PostgreSQL's own."""
+class AllSettings:
+    """All settings of a session, the gate's and PostgreSQL's: what a rollback restores."""
 
     settings: Settings
     variables: Variables
@@ -24,22 +24,22 @@ class Transaction:
     """Where a session stands: outside of a block, inside one, or inside one that failed."""
 
     status: Status = Status.IDLE
-    before: State | None = None
-    local: State | None = None
-    savepoints: list[tuple[str, State, State | None]] = field(default_factory=list)
+    before: AllSettings | None = None
+    local: AllSettings | None = None
+    savepoints: list[tuple[str, AllSettings, AllSettings | None]] = field(default_factory=list)
 
-    def begin(self, now: State) -> None:
+    def begin(self, now: AllSettings) -> None:
         self.status, self.before, self.local, self.savepoints = Status.INSIDE, now, None, []
 
-    def set_locally(self, now: State) -> None:
+    def set_locally(self, now: AllSettings) -> None:
         """Remember the settings before the first SET LOCAL, which end with the transaction."""
         self.local = self.local or now
 
-    def set_for_good(self, change: Callable[[State], State]) -> None:
-        """Have a change of the settings outlive a SET LOCAL before it."""
+    def set_for_good(self, change: Callable[[AllSettings], AllSettings]) -> None:
+        """Apply a change also to the settings that come back after a SET LOCAL."""
         self.local = None if self.local is None else change(self.local)
 
-    def end(self, now: State, *, commit: bool) -> tuple[State, bool]:
+    def end(self, now: AllSettings, *, commit: bool) -> tuple[AllSettings, bool]:
         """Return the settings after the transaction, and whether it was committed."""
         committed = commit and self.status is Status.INSIDE
         found = (self.local or now) if committed else (self.before or now)
@@ -50,7 +50,7 @@ class Transaction:
         if self.status is Status.INSIDE:
             self.status = Status.FAILED
 
-    def savepoint(self, name: str, now: State) -> None:
+    def savepoint(self, name: str, now: AllSettings) -> None:
         self._inside("SAVEPOINT")
         self.savepoints.append((name, now, self.local))
 
@@ -58,7 +58,7 @@ class Transaction:
         self._inside("RELEASE SAVEPOINT")
         del self.savepoints[self._index(name) :]
 
-    def back_to(self, name: str) -> State:
+    def back_to(self, name: str) -> AllSettings:
         """Return the settings of a savepoint, in a transaction that goes on from there."""
         self._inside("ROLLBACK TO SAVEPOINT")
         index = self._index(name)
@@ -78,6 +78,6 @@ class Transaction:
         return places[-1]
 
 
-def changed(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+def changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that have another value now."""
     return {name: value for name, value in after.items() if before.get(name) != value}

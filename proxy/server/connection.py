@@ -10,21 +10,27 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from proxy.conversation.session import Conversation, Ended, Send, Steps, Work
+from planner.gate import Gate
+from planner.policy.server import Server as Config
+from proxy.conversation.answer_cache import AnswerCache
+from proxy.conversation.route import Answers
+from proxy.conversation.session import Conversation
+from proxy.conversation.steps import Send, StatementEnd, Steps, Work
 from proxy.conversation.ticket import CANCELED, GONE, SHUTDOWN, TIMEOUT, Reason
-from proxy.server.auth import LONGEST_NAME, Key, LoginFailed, Scram, new_secret
-from proxy.server.login import Caller, Refused, negotiation, open_session, read_startup
+from proxy.login.auth import LONGEST_NAME, BackOff, Key, LoginFailed, Scram, Verifiers, new_secret
+from proxy.login.startup import Caller, Refused, negotiation, open_session, read_startup
+from proxy.server.journal import Journal
+from proxy.server.metrics import Metrics
+from proxy.server.pacing import Pace
+from proxy.server.tls import Tls
 from proxy.wire import messages as m
 from proxy.wire import replies
 from proxy.wire.codec import Decoder, Limits
 from proxy.wire.messages import Message, ProtocolViolation
 from proxy.wire.replies import Complaint, Severity, Status
 from proxy.wire.state import Event, State, after
-
-if TYPE_CHECKING:
-    from proxy.server.shared import House
 
 MESSAGE_PATIENCE = 60.0
 """Seconds in which a message that has begun must end."""
@@ -43,10 +49,46 @@ class Gone(Exception):
     """The client is not there any more."""
 
 
+class Host(Protocol):
+    """What a connection needs of the server: what is shared by all of them, and to be counted among them."""
+
+    gate: Gate
+    config: Config
+    journal: Journal
+    metrics: Metrics
+    tls: Tls | None
+    verifiers: Verifiers
+    back_off: BackOff
+    pace: Pace
+    cache: AnswerCache
+
+    def arrived(self, connection: Connection) -> None: ...
+
+    def admit(self, connection: Connection) -> None: ...
+
+    def left(self, connection: Connection) -> None: ...
+
+    def held_by(self, analyst: str, *, but: Connection) -> int: ...
+
+    def cancel(self, request: m.CancelRequest) -> None: ...
+
+    def catalog(self, analyst: str, database: str, settings: Callable[[str], str | None]) -> Answers: ...
+
+    def timeouts(self) -> dict[str, str]: ...
+
+    def submit(self, run: Callable[[], Any], *, whose: str = "") -> Future[Any]: ...
+
+    def call_soon(self, function: Callable[..., None], *arguments: object) -> None: ...
+
+    def note_crash(self, error: Exception) -> None: ...
+
+    def count(self, analyst: str, ended: StatementEnd, seconds: float) -> None: ...
+
+
 class Connection(asyncio.Protocol):
     """One connection, from its first byte to its last; runs as a task of its own."""
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, house: Host) -> None:
         self.house = house
         self.process = 0
         self.secret = new_secret()
@@ -341,7 +383,7 @@ class Connection(asyncio.Protocol):
             session,
             variables=variables,
             make_catalog=lambda settings: house.catalog(caller.user, caller.database, self._with_process(settings)),
-            recall=house.recall,
+            cache=house.cache,
             on_end=self._ended,
             held_elsewhere=lambda: house.held_by(caller.user, but=self),
         )
@@ -459,7 +501,7 @@ class Connection(asyncio.Protocol):
         if not outcome.done():
             outcome.set_result(None)
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: StatementEnd) -> None:
         self.house.count(self.analyst or "?", ended, time.monotonic() - self._started)
 
 

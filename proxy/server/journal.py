@@ -26,7 +26,7 @@ Value = str | int | float | bool | None
 
 
 MOST_WAITING = 10_000
-"""So many lines may wait to be written; what comes on top of them is left out."""
+"""How many lines may wait to be written; further ones are dropped, and counted."""
 
 
 class Journal:
@@ -67,7 +67,7 @@ class Journal:
             self._left_out += 1
 
     def close(self, patience: float = 2.0) -> None:
-        """Write what waits, for at most so many seconds."""
+        """Write the lines that wait, for at most `patience` seconds."""
         with suppress(queue.Full):
             self._waiting.put(None, timeout=patience)
         self._writer.join(patience)

@@ -15,14 +15,14 @@ from planner.basics.errors import Refusal
 from planner.cells.costs import rho_of
 from planner.gate import Gate
 from planner.policy.server import Server as Config
-from proxy.conversation.answer_cache import Recall
+from proxy.conversation.answer_cache import AnswerCache
 from proxy.conversation.portals import Problem
 from proxy.conversation.route import Answers
-from proxy.conversation.session import Ended
-from proxy.server.auth import BackOff, Verifiers, new_salts
+from proxy.conversation.steps import StatementEnd
+from proxy.login.auth import BackOff, Verifiers, new_salts
+from proxy.login.startup import Refused
 from proxy.server.connection import Connection
 from proxy.server.journal import Journal
-from proxy.server.login import Refused
 from proxy.server.metrics import Labels, Metrics
 from proxy.server.pacing import Pace
 from proxy.server.places import Places
@@ -70,7 +70,7 @@ class House:
         self.back_off = BackOff()
         self.pace = Pace()
         self.metrics = Metrics()
-        self.recall = Recall(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
+        self.cache = AnswerCache(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
         self.connections: dict[int, Connection] = {}
         self._admitted: Counter[str] = Counter()
         self._make_catalog = make_catalog
@@ -170,7 +170,7 @@ class House:
         if not isinstance(error, Refusal | Problem):
             self.journal.crash("statement failed", error)
 
-    def count(self, analyst: str, ended: Ended, seconds: float) -> None:
+    def count(self, analyst: str, ended: StatementEnd, seconds: float) -> None:
         """Note how a statement ended."""
         self.metrics.took(seconds)
         if ended.sqlstate != "00000":
@@ -230,5 +230,5 @@ class House:
             connection.abort()
         ended = await asyncio.to_thread(self.places.close, LAST_MOMENTS)
         ended &= await asyncio.to_thread(self._watching.close, LAST_MOMENTS)
-        self.recall.close()
+        self.cache.close()
         return ended

@@ -87,7 +87,7 @@ def self_signed(policy: Path, host: str) -> tuple[Path, Path]:
 
 
 def _fits(certificate: Path, key: Path) -> bool:
-    """Return whether there is a certificate of this key; one that is left of another key would never be of use."""
+    """Return whether there is a certificate of this key; one left over from another key is useless."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
     except FileNotFoundError:

@@ -34,7 +34,7 @@ class Peers:
     receiver: socket.socket | None = None
 
     def process(self, count: int) -> int:
-        """Return the number of this worker's connection `count`, which tells whose it is."""
+        """Return the process number of this worker's connection `count`; it tells which worker has it."""
         return count * max(1, len(self.senders)) + self.number
 
     def is_mine(self, process: int) -> bool:
@@ -46,7 +46,7 @@ class Peers:
             self.senders[request.process % len(self.senders)].send(_PROCESS.pack(request.process) + request.secret)
 
     def listen(self, loop: asyncio.AbstractEventLoop, cancel: Callable[[CancelRequest], None]) -> None:
-        """Have requests that others pass on taken up."""
+        """Handle the requests that the other processes pass on."""
         receiver = self.receiver
         if receiver is None:
             return
@@ -87,7 +87,7 @@ def spread(count: int, config: Config, work: Work, *, on_start: Callable[[], Non
     for number, (_, receiver) in enumerate(pairs):
         child = os.fork()
         if child == 0:
-            _worker(work, _own(config, number), Peers(number, senders, receiver), announce)
+            _worker(work, _config_of(config, number), Peers(number, senders, receiver), announce)
         children.append(child)
     for sender, receiver in pairs:
         sender.close()
@@ -96,14 +96,14 @@ def spread(count: int, config: Config, work: Work, *, on_start: Callable[[], Non
     _watch(children, ready, on_start)
 
 
-def _own(config: Config, number: int) -> Config:
-    """Return the configuration of one worker: each has metrics of its own, on the port after the last one's."""
+def _config_of(config: Config, number: int) -> Config:
+    """Return the configuration of one worker: metrics are on a port of its own, counted on from the first."""
     port = config.metrics_port
     return config if not port else replace(config, metrics_port=port + number)
 
 
 def _worker(work: Work, config: Config, peers: Peers, announce: int) -> None:
-    """Do the work of a child, and end with it."""
+    """Run as a child process, and exit."""
     code = 1
     try:
         work(config, peers, lambda _: os.close(announce) if os.write(announce, b"r") else None)

@@ -24,7 +24,7 @@ from rich.text import Text
 from planner.cells.costs import rho_of
 from planner.plans.explain import Explanation, percent
 from planner.plans.result import Interval, Result
-from proxy.dbapi import NUMBER
+from proxy.duck_types import family
 from proxy.errors import printable
 
 Value = Any  # whatever a column holds
@@ -74,7 +74,7 @@ def value_text(value: Value) -> str:
 
 
 def _float_text(value: float) -> str:
-    """Return six significant digits, or all that stand before the point and one behind it."""
+    """Return six significant digits, or all before the point and one behind it."""
     if not math.isfinite(value) or value == 0 or not 1e-4 <= abs(value) < 1e15:
         return f"{value:.6g}"
     decimals = max(1, 5 - math.floor(math.log10(abs(value))))
@@ -149,7 +149,7 @@ def refresh_lines(table: str, population: str, spent: Fraction, cap: Fraction) -
 def print_result(console: Console, result: Result) -> None:
     """Print the rows as a table, with each interval beside its number."""
     names = [column.name for column in result.columns]
-    right = [column.type == NUMBER and column.type != "BOOLEAN" for column in result.columns]
+    right = [family(column.type) == "NUMBER" and column.type != "BOOLEAN" for column in result.columns]
     ranks = rank_errors(names, result.intervals, result.plan)
     signs = ASCII if is_plain(console) else SIGNS
     rows = [
@@ -279,8 +279,8 @@ STEPS = ("planning", "measuring", "charging", "answering")
 """The steps of a question, in order, as the gate names them."""
 
 
-class Waiting:
-    """Says on a terminal what a command is doing, from its second second on."""
+class ProgressLine:
+    """Says on a terminal what a command is doing, once that has taken a second."""
 
     def __init__(self, console: Console, text: str) -> None:
         columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20), TimeElapsedColumn()

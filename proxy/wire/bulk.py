@@ -8,7 +8,7 @@ from proxy.wire import oids, text
 from proxy.wire.text import Encoder
 
 Bulk = Callable[[Sequence[object]], str | None]
-"""Returns the values as one text, with a mark between each two; None if they have to be written one by one."""
+"""Returns the values as one text with marks between them; None if they have to be written one by one."""
 
 MARK = "\0"
 """PostgreSQL has no text with it."""

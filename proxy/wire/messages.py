@@ -19,7 +19,7 @@ MOST_PARAMETERS = 65_535
 
 
 class ProtocolViolation(Exception):
-    """The bytes are not the protocol; the connection can't go on. The text is free of what was sent."""
+    """The bytes are not the protocol; the connection can't go on. The text never quotes what was sent."""
 
     sqlstate = "08P01"
 
@@ -46,7 +46,7 @@ class Body:
         return int.from_bytes(self.take(2), "big", signed=True)
 
     def count(self) -> int:
-        """Return a number of things that follow; PostgreSQL reads it unsigned, so that 65,535 can be said."""
+        """Return a number of things that follow; PostgreSQL reads it unsigned, so it goes up to 65,535."""
         return int.from_bytes(self.take(2), "big")
 
     def int32(self) -> int:
@@ -149,7 +149,7 @@ class GssRequest:
 
 @dataclass(frozen=True)
 class CancelRequest:
-    """Asks for the end of another connection's statement; the secret proves that it is one's own."""
+    """Asks to stop the statement of another connection; the secret proves that both belong to one client."""
 
     kind: ClassVar[bytes] = b""
     process: int

@@ -16,7 +16,7 @@ _HEAD = struct.Struct("!ciH").pack
 _COUNT = struct.Struct("!H").pack
 
 ALIKE = (str, int, bool, dt.date)
-"""Types whose values are written alike when they are equal; 1.0 and 1.00 are not."""
+"""Types whose equal values are written the same way; the decimals 1.0 and 1.00 are equal and are not."""
 
 Row = Sequence[object]
 
@@ -51,7 +51,7 @@ FIXED: dict[Encoder, tuple[int, Callable[[int, object], bytes]]] = {
 
 
 def _many(values: Sequence[object], encode: Encoder) -> list[bytes]:
-    """Return cells of values that are not NULL, in few calls for all of them where that can be."""
+    """Return cells of values that are not NULL, written together where the type allows it."""
     if encode in FIXED:
         size, pack = FIXED[encode]
         return list(map(pack, itertools.repeat(size), values))
@@ -68,7 +68,7 @@ def _prefixes(data: Sequence[bytes]) -> Iterable[bytes]:
 
 
 def _repeats(values: Sequence[object]) -> bool:
-    """Return whether the first values are few different ones; all must be of one type that is written alike."""
+    """Return whether the first values repeat a few different ones; all must be of one type of ALIKE."""
     kinds = set(map(type, values)) - {type(None)}
     return len(kinds) == 1 and kinds.pop() in ALIKE and len(set(values[:SAMPLE])) < SAMPLE // 2
 

@@ -73,8 +73,15 @@ def _float4_text(value: object) -> bytes:
         return _float_text(number, "", 1e6)
     stored = struct.pack("!f", number)
     texts = (f"{number:.{digits}g}" for digits in range(1, 10))
-    shortest = next((text for text in texts if struct.pack("!f", float(text)) == stored), f"{number:.9g}")
+    shortest = next((text for text in texts if _float4_is(stored, text)), f"{number:.9g}")
     return _float_text(number, repr(float(shortest)), 1e6)
+
+
+def _float4_is(stored: bytes, text: str) -> bool:
+    try:
+        return struct.pack("!f", float(text)) == stored
+    except OverflowError:  # rounded up from near the largest one
+        return False
 
 
 def _float_text(number: float, digits: str, bound: float) -> bytes:

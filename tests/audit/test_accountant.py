@@ -32,6 +32,8 @@ from tests.audit.books import UNIT, Entry
 from tests.audit.streams import World
 from tests.audit.witness import Reading
 
+pytestmark = pytest.mark.slow  # streams of statements through a whole gate
+
 TIMES = int(os.environ.get("NOISEGATE_AUDIT", "1"))
 STREAMS = range(4 * TIMES)
 ORDERS = (1 + 1e-6, 1.5, 2.0, 4.0, 16.0, 256.0)

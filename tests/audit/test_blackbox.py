@@ -34,6 +34,8 @@ from tests.audit.blackbox import Trials, found_rho, power
 from tests.planner.gates import write
 from tests.proxy.servers import running
 
+pytestmark = pytest.mark.slow  # streams of statements through a whole gate
+
 TIMES = int(os.environ.get("NOISEGATE_AUDIT", "1"))
 TOWNS = 1000
 RHO = 1.25

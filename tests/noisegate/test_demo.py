@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def output(folder: Path) -> str:
-    result = run(sys.executable, "-m", "noisegate.demo", folder=folder)
+    result = run(sys.executable, "-m", "noisegate", "demo", folder=folder)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     return result.stdout

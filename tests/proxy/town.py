@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from proxy.catalog.relations.declared import KINDS, SYSTEM
+from proxy.catalog.relations.policy import KINDS, SYSTEM
 
 POLICY = """
 [budget]

@@ -13,7 +13,7 @@ from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import Caller, Row, Step, Told
+from planner.calls.call import Caller, CallResult, Row, Step
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
@@ -45,7 +45,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True)
-class Wish:
+class ChoiceArguments:
     """The arguments of a choice.
 
     snr, fraction, deviations: an analysis is good enough if this part of its groups have this ratio, so many standard
@@ -95,7 +95,7 @@ class Task:
     """
 
     caller: Caller
-    wish: Wish
+    wish: ChoiceArguments
     sqls: tuple[str, ...]
     digest: str
     begun: str
@@ -156,14 +156,14 @@ class Choosing:
         self.known, self.done = self.task.ground.known, dict(self.task.stored)
         self.seen = [_Seen() for _ in self.task.sqls]  # as the analyses: from the coarsest to the finest
 
-    def run(self) -> Told:
+    def run(self) -> CallResult:
         try:
             body = self._run()
         except Refusal as refused:
             if self.paid:
                 refused.hint = AGAIN
             raise
-        return Told(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
+        return CallResult(rows(body, self.task.sqls), rho_of(dearest(self.paid)))
 
     def _run(self) -> bytes:
         wish = self.task.wish

@@ -18,27 +18,27 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, TooLarge, Unsupported
+from planner.basics.limits import MAX_ANALYSES, MAX_DEVIATIONS, MAX_SETTING, MIN_SETTING
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Ready,
     Row,
-    Told,
     number,
 )
 from planner.calls.choose import looks as stages
-from planner.calls.choose.choice import COLUMNS, LOOK, Choosing, Task, Wish, rows
+from planner.calls.choose.choice import COLUMNS, LOOK, ChoiceArguments, Choosing, Task, rows
 from planner.calls.choose.looks import Course, Ground, Strategy
 from planner.cells.costs import rho_of
 from planner.ledger.accounts import Charge, Release
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
-from planner.plans.settings import LEAST, MOST
 from planner.policy.file import Table, budget_cap
 from planner.questions import body, linear
 from planner.questions.linear import Question
@@ -50,9 +50,6 @@ Asked = tuple[Question, tuple[Recipe, ...]]
 
 SNR, FRACTION, DEVIATIONS = 20.0, 0.5, 0.0
 RULES = ("nested", "general")
-MAX_ANALYSES = 16
-MAX_DEVIATIONS = 100.0
-
 EXAMPLE = "for example: ARRAY[$$SELECT count(*) FROM t$$, $$SELECT age / 10, count(*) FROM t GROUP BY 1$$]"
 
 
@@ -115,13 +112,13 @@ NOT_EACH = ("analysis", "rule")
 # --- what is asked -----------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments) -> Wish:
-    rho = number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
-    snr = number(arguments, "snr", low=LEAST, high=MOST, example="20")
-    fraction = number(arguments, "fraction", low=LEAST, high=1.0, example="0.5")
+def _wish(arguments: Arguments) -> ChoiceArguments:
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
+    snr = number(arguments, "snr", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    fraction = number(arguments, "fraction", low=MIN_SETTING, high=1.0, example="0.5")
     deviations = number(arguments, "deviations", low=0.0, high=MAX_DEVIATIONS, example="3")
     stop = arguments["stop"].value
-    return Wish(
+    return ChoiceArguments(
         SNR if snr is None else snr,
         FRACTION if fraction is None else fraction,
         DEVIATIONS if deviations is None else deviations,
@@ -155,7 +152,7 @@ def _weights(arguments: Arguments) -> tuple[float, ...] | None:
     if weights.value is None:
         return None
     found = tuple(item.value for item in weights.value)
-    if len(found) != len(arguments["sqls"].value) or not all(LEAST <= weight <= MOST for weight in found):
+    if len(found) != len(arguments["sqls"].value) or not all(MIN_SETTING <= weight <= MAX_SETTING for weight in found):
         raise BadValue(
             f"weights must be positive numbers, one for each of the {len(arguments['sqls'].value)} analyses",
             hint="for example: weights => ARRAY[1, 2]",
@@ -229,7 +226,7 @@ def _linear(ready: Ready) -> Asked:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def plan(caller: Caller, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a choice would release on each way, and what that costs; read nothing protected."""
     asked, sqls = _asked(caller, arguments), tuple(text.value for text in arguments["sqls"].value)
     stored = None if asked.wish.look else _stored(caller, asked, asked.digest)
@@ -241,7 +238,7 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
             hint="RESET noisegate.as_of to choose anew",
         )
     task = _task(caller, asked, sqls, arguments["rule"])
-    return Planned(
+    return PlannedCall(
         [_charges(asked.table, way) for way in task.ways],
         (asked.table.population,),
         _path(task),
@@ -255,7 +252,7 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
 class _Asked:
     """What is to be chosen among: each analysis as it is measured alone, on which version of the data, how."""
 
-    wish: Wish
+    wish: ChoiceArguments
     table: Table
     version: int
     strategies: tuple[Strategy, ...]
@@ -310,10 +307,10 @@ def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Releas
     return {release.key: release for release in found if release.key in parts}
 
 
-def _replay(stored: Release, sqls: Sequence[str], table: Table) -> Planned:
+def _replay(stored: Release, sqls: Sequence[str], table: Table) -> PlannedCall:
     lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
-    told = Told(rows(stored.body, sqls), Fraction(0))
-    return Planned((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
+    told = CallResult(rows(stored.body, sqls), Fraction(0))
+    return PlannedCall((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
 
 
 def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...]) -> Strategy:
@@ -327,7 +324,7 @@ def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...])
     )
 
 
-def _rule(wish: Wish, ground: Ground, argument: Constant) -> str:
+def _rule(wish: ChoiceArguments, ground: Ground, argument: Constant) -> str:
     if wish.rule == "nested" and not ground.is_nested:
         raise Unsupported(
             "the analyses are not nested: each must follow from the next finer one",

@@ -22,7 +22,7 @@ from mechanisms.least.residual import join_residual
 from planner.basics.errors import TooLarge, Unsupported
 from planner.cells.costs import Cost, dearest
 from planner.history.chart import Chart
-from planner.history.recall import SMALL, Found, History
+from planner.history.recall import SMALL, History, Releases
 from planner.history.union import LESS, union
 from planner.plans.release import Residual
 from planner.policy.file import Table
@@ -148,7 +148,7 @@ def ground(strategies: Sequence[Strategy], history: History, version: int, *, as
     return Ground(table, version, recall.chart, recall.known, recall.releases, is_whole, _last(found), tuple(ordered))
 
 
-def _last(found: Found) -> int:
+def _last(found: Releases) -> int:
     pooled = (number for pool in found.pools.values() for number in pool.ids)
     return max((*pooled, *(number for told in found.told for number in told.ids)), default=0)
 

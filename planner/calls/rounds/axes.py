@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.least.symmetry import Asked, Given, Key, Orbits, Piece, Symmetric, orbits, symmetric
+from planner.basics.limits import MAX_KNOWN, MAX_ORBITS, MAX_ROUND_ENTRIES, MAX_ROUND_WORK
 from planner.calls.rounds.batches import Linear
 from planner.cells.bills import lowest
 from planner.cells.costs import Cost, rho_of
@@ -23,29 +24,17 @@ from planner.cells.workspace import Feature, Workspace
 from planner.history.atlas import Axes
 from planner.history.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
 from planner.history.marginals import is_small
-from planner.history.recall import Found, History
+from planner.history.recall import History, Releases
 from planner.policy.file import Table
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
 
-MAX_ORBITS = MAX_POINTS
-"""Most cells that may be told apart: what is released for all of them has to find room on a chart."""
-
-MAX_WORK = 2**33
-"""Most operations of a step of the solver: some 2,000 answers that differ, so that all steps take a minute or so."""
-
-MAX_KNOWN = 2048
-"""Most points on which earlier releases are added up."""
-
 LEAST_LIMIT = 1e-6
 """The least that a cell may pay, in relation to the most."""
 
-MAX_ENTRIES = 2**23
-"""Largest array of rows on points."""
-
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class RoundProblem:
     """Questions and what is known of them. `whole` says that everything released is there, as it was released."""
 
     table: Table
@@ -123,7 +112,7 @@ class Meeting:
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
-def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | None:
+def common_problem(group: Sequence[Linear], history: History, found: Releases) -> RoundProblem | None:
     """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
 
     With all columns of what was released, with those that are asked about, or just as fine as asked.
@@ -145,15 +134,15 @@ def met(group: Sequence[Linear], history: History, found: Found) -> Meeting | No
     return None
 
 
-def _is_small(meeting: Meeting) -> bool:
+def _is_small(meeting: RoundProblem) -> bool:
     if math.prod(meeting.orbits.shape) > MAX_ORBITS:
         return False
-    return meeting.problem.work <= MAX_WORK and meeting.problem.entries <= MAX_ENTRIES // 2
+    return meeting.problem.work <= MAX_ROUND_WORK and meeting.problem.entries <= MAX_ROUND_ENTRIES // 2
 
 
 def _meeting(
-    group: Sequence[Linear], history: History, found: Found, axes: Axes, features: set[Feature], *, whole: bool
-) -> Meeting | None:
+    group: Sequence[Linear], history: History, found: Releases, axes: Axes, features: set[Feature], *, whole: bool
+) -> RoundProblem | None:
     table = group[0].question.workspace.table
     ends = tuple(sorted(feature for feature in features if not is_single(axes.get(feature[0]))))
     asked = []
@@ -175,7 +164,7 @@ def _meeting(
         used |= numbers
     complete = whole and all(is_small(each) for each in found.told)
     known = tuple(Given(places, C) for places, C in given.items())
-    return Meeting(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)
+    return RoundProblem(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)
 
 
 def _on_axes(
@@ -184,7 +173,7 @@ def _on_axes(
     """Return the axes of a question or a release, and its rows on them; None if that is too large."""
     columns = sorted({axis.column for axis in one.workspace.axes} | {name for name, _ in one.features if name in axes})
     chart = Chart(Workspace(one.workspace.table, tuple(axes[name] for name in columns)), tuple(sorted(one.features)))
-    if chart.size > MAX_POINTS or chart.size * one.groups * len(rows) > MAX_ENTRIES:
+    if chart.size > MAX_POINTS or chart.size * one.groups * len(rows) > MAX_ROUND_ENTRIES:
         return None
     order = sorted(axes)
     mine = [ends.index(chart.features[i]) for i in chart.ended]
@@ -193,7 +182,7 @@ def _on_axes(
     return places, chart.place(one, rows).reshape(-1, *shape)
 
 
-def owners(meeting: Meeting) -> Mapping[int, int]:
+def owners(meeting: RoundProblem) -> Mapping[int, int]:
     """Return for every row of the problem the question with the least target for it."""
     found: dict[int, tuple[float, int]] = {}
     for i, (one, places) in enumerate(zip(meeting.asked, meeting.problem.places, strict=True)):

@@ -9,18 +9,13 @@ import numpy as np
 
 from mechanisms.least.subsets import Subset
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_DENSE, MAX_ROUND_ROWS
 from planner.cells.workspace import Axis, Workspace
 from planner.history.chart import MAX_POINTS
 from planner.history.marginals import MarginalQuestion
 from planner.history.union import union
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
-
-MAX_ROWS = 512
-"""Largest number of answers that are planned as one problem."""
-
-MAX_DENSE = 1024
-"""Largest chart on which questions about whole marginals are planned as rows; beyond, part by part."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +44,14 @@ def points(questions: Sequence[Question]) -> int:
         return MAX_POINTS + 1
 
 
-def fitting(joint: Sequence[Linear]) -> list[list[Linear]]:
+def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
     """Return groups of questions, each small enough to be one problem; finer questions first."""
     groups: list[list[Linear]] = []
     for one in sorted(joint, key=lambda one: -one.question.workspace.cells):
         for group in groups:
             wider = [*group, one]
             rows = sum(len(each.targets) for each in wider)
-            if rows <= MAX_ROWS and points([each.question for each in wider]) <= MAX_POINTS:
+            if rows <= MAX_ROUND_ROWS and points([each.question for each in wider]) <= MAX_POINTS:
                 group.append(one)
                 break
         else:
@@ -64,16 +59,16 @@ def fitting(joint: Sequence[Linear]) -> list[list[Linear]]:
     return groups
 
 
-def sized(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear], list[Whole]]:
+def rows_and_marginals(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple[list[Linear], list[Whole]]:
     """Return the questions that are planned as rows, and those that are planned as whole marginals."""
     rows = sum(len(one.targets) for one in joint)
-    if not whole and rows <= MAX_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
+    if not whole and rows <= MAX_ROUND_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
         return list(joint), []
     more = [Whole(one.query, one.whole, float(one.targets[0])) for one in joint if one.whole is not None]
     return [one for one in joint if one.whole is None], [*whole, *more]
 
 
-def alike(wholes: Sequence[Whole]) -> list[list[Whole]]:
+def by_cuts(wholes: Sequence[Whole]) -> list[list[Whole]]:
     """Return groups of questions that cut each column in the same way."""
     groups: list[tuple[dict[str, Axis], list[Whole]]] = []
     for one in sorted(wholes, key=lambda one: -one.question.workspace.cells):
@@ -92,7 +87,7 @@ def _same(one: Axis, other: Axis) -> bool:
     return one.key == other.key and np.array_equal(one.atoms, other.atoms)
 
 
-def merged(group: Sequence[Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
+def merge(group: Sequence[Whole]) -> tuple[MarginalQuestion, dict[Subset, float]]:
     """Return one question about all marginals of a group, and the least target of each."""
     axes = {axis.column: axis for one in group for axis in one.question.workspace.axes}
     workspace = Workspace(group[0].question.workspace.table, tuple(axes[column] for column in sorted(axes)))

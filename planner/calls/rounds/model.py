@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from planner.calls.rounds.roster import Enlisted
+from planner.calls.rounds.roster import Entry
 from planner.history.chart import Evidence, made_evidence
 from planner.ledger.accounts import Charge, total
 from planner.plans.plan import Prepared
@@ -22,10 +22,10 @@ from planner.sql.query import Compiled
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class RoundQuery:
     """One query of a round: who enlisted it with which accuracy, and what it asks, placed."""
 
-    entry: Enlisted
+    entry: Entry
     compiled: Compiled
     parts: tuple[Prepared, ...]
     settings: Settings
@@ -63,7 +63,7 @@ class Joint(Residual):
 
 
 @dataclass(frozen=True, eq=False)
-class Together:
+class RoundPlan:
     """A plan for several queries: what is released, and what that means for each of them.
 
     bound: no way to meet the targets charges the dearest cell less, in rho; None if nobody has shown that.

@@ -8,9 +8,9 @@ from fractions import Fraction
 from typing import Any
 
 from planner.calls.call import Row
-from planner.calls.rounds.model import Asked, Together
+from planner.calls.rounds.model import RoundPlan, RoundQuery
 from planner.calls.rounds.payment import Deal
-from planner.calls.rounds.roster import Enlisted
+from planner.calls.rounds.roster import Entry
 from planner.plans import explain
 
 SHOWN = 12
@@ -29,26 +29,26 @@ RELEASED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
+class Offer:
     """A round that is planned: its queries, what is released, and who pays what."""
 
     round: str
-    queries: tuple[Asked, ...]
+    queries: tuple[RoundQuery, ...]
     deal: Deal
     each_alone: Fraction
     versions: Mapping[str, int]
     alone_rho: tuple[float, ...]
 
     @property
-    def entries(self) -> list[Enlisted]:
+    def entries(self) -> list[Entry]:
         return [query.entry for query in self.queries]
 
     @property
-    def together(self) -> Together:
+    def together(self) -> RoundPlan:
         return self.deal.together
 
 
-def rows_of(found: Settled) -> list[Row]:
+def rows_of(found: Offer) -> list[Row]:
     """Return one row for each query of a round."""
     rows: list[Row] = []
     for i, query in enumerate(found.queries):
@@ -59,7 +59,7 @@ def rows_of(found: Settled) -> list[Row]:
     return rows
 
 
-def lines_of(found: Settled) -> list[str]:
+def lines_of(found: Offer) -> list[str]:
     """Return what EXPLAIN says of a round: what is released, how little could do, who pays, which targets are dear."""
     line, deal, plan = explain.line, found.deal, found.together
     counts = (
@@ -94,7 +94,7 @@ def lines_of(found: Settled) -> list[str]:
     return [*lines, *(_sensitivities(found) if deal.rho is None else [])]
 
 
-def details_of(found: Settled) -> dict[str, Any]:
+def details_of(found: Offer) -> dict[str, Any]:
     """Return the same for programs, in full: of each analyst what they pay and gain, of each query what it changes.
 
     `saves` and `costs` are the parts of the cost that 10 % more error of a query saves, and 10 % less adds.
@@ -118,12 +118,12 @@ def details_of(found: Settled) -> dict[str, Any]:
     }
 
 
-def _dearer(plan: Together, query: int) -> float:
+def _dearer(plan: RoundPlan, query: int) -> float:
     """Return which part of the cost 10 % less error adds: to first order, as the price of the target says."""
     return plan.savings[query] * (0.9**-2 - 1) / (1 - 1.1**-2)
 
 
-def _sensitivities(found: Settled) -> list[str]:
+def _sensitivities(found: Offer) -> list[str]:
     """Return what 10 % more or less error would change, for the queries for which that is most."""
     savings = found.together.savings
     order = sorted(range(len(savings)), key=lambda i: -savings[i])

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Asked, Together
+from planner.calls.rounds.model import RoundPlan, RoundQuery
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
-from planner.calls.rounds.solve import Within
+from planner.calls.rounds.solve import CellLimits
 from planner.cells.bills import capped, covers, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
 from planner.ledger.accounts import Charge, joint_account, total
@@ -44,7 +44,7 @@ class Deal:
     """
 
     mechanism: str
-    together: Together
+    together: RoundPlan
     paid: Mapping[str, Fraction]
     gains: Mapping[str, float]
     shares: Shares = field(default_factory=dict)
@@ -78,12 +78,14 @@ class Deal:
             yield from ((name, table, cost) for table, costs in tables.items() for cost in costs if cost.highest)
 
 
-def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]) -> dict[str, Fraction]:
+def water_levels(
+    total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str, Fraction]
+) -> dict[str, Fraction]:
     """Return each one's part of a total: as much as their weight says, but never more than their limit.
 
     The level rises alike for all until the total is poured out. If it is more than all limits, everybody has theirs.
 
-    >>> filled(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
+    >>> water_levels(Fraction(6), {"ann": Fraction(1), "bob": Fraction(9)}, {"ann": Fraction(1), "bob": Fraction(1)})
     {'ann': Fraction(1, 1), 'bob': Fraction(5, 1)}
     """
     parts = dict.fromkeys(limits, Fraction(0))
@@ -100,7 +102,7 @@ def filled(total: Fraction, limits: Mapping[str, Fraction], weights: Mapping[str
 
 def deal(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str | None,
     rho: Fraction | None,
     weights: Mapping[str, Fraction],
@@ -118,7 +120,7 @@ def deal(
     return _accuracy_first(shop, queries, mechanism, weights, releaser)
 
 
-def _own(queries: Sequence[Asked], analyst: str) -> list[Asked]:
+def _own(queries: Sequence[RoundQuery], analyst: str) -> list[RoundQuery]:
     return [query for query in queries if query.entry.analyst == analyst]
 
 
@@ -137,7 +139,7 @@ def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
 
 
 def _accuracy_first(
-    shop: Workshop, queries: Sequence[Asked], mechanism: str, weights: Mapping[str, Fraction], releaser: str
+    shop: Workshop, queries: Sequence[RoundQuery], mechanism: str, weights: Mapping[str, Fraction], releaser: str
 ) -> Deal:
     """Return the deal in which every target is met.
 
@@ -179,7 +181,7 @@ def _parts(payments: Mapping[str, Fraction]) -> dict[str, int]:
 
 
 def _shared_out(
-    plan: Together, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
+    plan: RoundPlan, share: Callable[[Sequence[Cost], str], Mapping[str, Cost] | None], releaser: str
 ) -> dict[str, dict[str, list[Cost]]]:
     """Return what a way to share says for each table; where there are too many cells for it the releaser is charged."""
     shares: dict[str, dict[str, list[Cost]]] = {}
@@ -207,7 +209,7 @@ class _Stage:
     bound: float | None
 
     @classmethod
-    def of(cls, queries: Sequence[Asked], plan: Together, analyst: str) -> _Stage:
+    def of(cls, queries: Sequence[RoundQuery], plan: RoundPlan, analyst: str) -> _Stage:
         """Return what one analyst's own plan releases."""
         tasks = _lots(plan)
         shares = {lot: {analyst: _costs(found)} for lot, found in tasks.items()}
@@ -220,7 +222,7 @@ class _Stage:
 
 
 @dataclass(frozen=True, eq=False)
-class _Joining:
+class _Newcomer:
     """Somebody joins: what there was, what they would release alone, and the weights of all."""
 
     before: _Stage
@@ -249,7 +251,7 @@ class _Joining:
         shares = {lot: self.shares(lot, found) or self.limits(lot) for lot, found in tasks.items()}
         return _Stage(tasks, shares, self.alone, {**self.before.savings, **self.own.savings}, None)
 
-    def improved(self, stage: _Stage, plan: Together, queries: Sequence[Asked]) -> tuple[_Stage, list[Lot]]:
+    def improved(self, stage: _Stage, plan: RoundPlan, queries: Sequence[RoundQuery]) -> tuple[_Stage, list[Lot]]:
         """Return the stage with what a plan makes cheaper of that which is planned together, and where nobody saves."""
         rest, planned = list[Lot](), _lots(plan)
         for lot in [lot for lot in stage.tasks if not lot[1]]:
@@ -263,12 +265,12 @@ class _Joining:
                 rest.append(lot)
         return stage, rest
 
-    def within(self, lot: Lot) -> Within:
+    def within(self, lot: Lot) -> CellLimits:
         costs = [cost for each in self.limits(lot).values() for cost in each]
-        return Within(costs, list(self.stacked.tasks[lot].values()))
+        return CellLimits(costs, list(self.stacked.tasks[lot].values()))
 
 
-def _lots(plan: Together) -> dict[Lot, dict[str, Payable]]:
+def _lots(plan: RoundPlan) -> dict[Lot, dict[str, Payable]]:
     found: dict[Lot, dict[str, Payable]] = {}
     for task in plan.tasks:
         lot = task.table, "" if is_shareable(task) else task.key
@@ -280,19 +282,19 @@ def _costs(tasks: Mapping[str, Payable]) -> list[Cost]:
     return [task.cost for task in tasks.values() if task.cost is not None]
 
 
-def _savings(queries: Sequence[Asked], plan: Together) -> dict[int, Fraction]:
+def _savings(queries: Sequence[RoundQuery], plan: RoundPlan) -> dict[int, Fraction]:
     return {query.entry.number: Fraction(part) * plan.rho for query, part in zip(queries, plan.savings, strict=True)}
 
 
 def _joined(
-    shop: Workshop, queries: Sequence[Asked], plans: Mapping[str, Together], weights: Mapping[str, Fraction]
-) -> tuple[Together, Shares]:
+    shop: Workshop, queries: Sequence[RoundQuery], plans: Mapping[str, RoundPlan], weights: Mapping[str, Fraction]
+) -> tuple[RoundPlan, Shares]:
     """Return the plan for all and everybody's share, after one analyst after the other has joined."""
     stage: _Stage | None = None
     for number, name in enumerate(weights, start=1):
         own = _Stage.of(_own(queries, name), plans[name], name)
         present = [query for query in queries if query.entry.analyst in list(weights)[:number]]
-        stage = own if stage is None else _joined_by(shop, present, _Joining(stage, own, weights))
+        stage = own if stage is None else _joined_by(shop, present, _Newcomer(stage, own, weights))
     assert stage is not None
     plan = shop.having(queries, [task for tasks in stage.tasks.values() for task in tasks.values()])
     savings = tuple(float(stage.savings[q.entry.number] / plan.rho) if plan.rho else 0.0 for q in queries)
@@ -303,7 +305,7 @@ def _joined(
     return replace(plan, bound=stage.bound, savings=savings), shares
 
 
-def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _Stage:
+def _joined_by(shop: Workshop, queries: Sequence[RoundQuery], joining: _Newcomer) -> _Stage:
     """Return what there is once another has joined: the first plan for all by which somebody saves.
 
     First the plan with the least dearest cell, then the one that charges every cell the least part of what all limits
@@ -322,7 +324,7 @@ def _joined_by(shop: Workshop, queries: Sequence[Asked], joining: _Joining) -> _
 
 def _privacy_first(
     shop: Workshop,
-    queries: Sequence[Asked],
+    queries: Sequence[RoundQuery],
     mechanism: str,
     rho: Fraction,
     weights: Mapping[str, Fraction],
@@ -342,7 +344,7 @@ def _privacy_first(
     own = {name: shop.together(_own(queries, name)) for name in weights}
     alone = {name: _by_table(plan.tasks) for name, plan in own.items()}
     prices = {name: plan.rho for name, plan in own.items()}
-    parts = filled(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
+    parts = water_levels(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
     parts[releaser] += rho - sum(parts.values(), Fraction(0))
     plans = {name: shop.spending(_own(queries, name), part) for name, part in parts.items() if part}
     stacks = separately({name: plan for name, (plan, _) in plans.items()})
@@ -368,7 +370,9 @@ def _privacy_first(
     return Deal(mechanism, plan, paid, _gains(queries, plan, plans), shares if len(weights) > 1 else {}, scale, rho)
 
 
-def _gains(queries: Sequence[Asked], plan: Together, plans: Mapping[str, tuple[Together, float]]) -> dict[str, float]:
+def _gains(
+    queries: Sequence[RoundQuery], plan: RoundPlan, plans: Mapping[str, tuple[RoundPlan, float]]
+) -> dict[str, float]:
     """Return for each analyst the mean over queries of the error alone over the error now."""
     now = {query.entry.number: error for query, error in zip(queries, plan.errors, strict=True)}
     gains = {}

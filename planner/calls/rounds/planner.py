@@ -12,8 +12,9 @@ from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
-from planner.calls.rounds.model import Asked, Joint, Together, scaled
-from planner.calls.rounds.solve import MET, Joining, Solver, Within
+from planner.basics.limits import MAX_IDENTITY_CELLS
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
+from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
@@ -24,9 +25,6 @@ from planner.plans.task import Payable, Task
 from planner.policy.file import Table
 from planner.sql.workload import Floats
 
-MAX_CELLS = 2048
-"""Largest chart of which the mechanism identity counts every cell."""
-
 
 class Workshop:
     """Plans the queries of one round; a query's price when it is asked alone is worked out once."""
@@ -35,7 +33,7 @@ class Workshop:
         self._planner, self._tables = planner, tables
         self._alone: dict[tuple[int, float], Plan] = {}
 
-    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan:
+    def alone(self, asked: RoundQuery, *, scale: float = 1.0) -> Plan:
         """Return the plan of a query as if it were asked now, by itself, with an error of so many times its own."""
         key = (asked.entry.number, scale)
         if key not in self._alone:
@@ -43,28 +41,28 @@ class Workshop:
             self._alone[key] = self._planner(settings).plan(asked.compiled, asked.parts)
         return self._alone[key]
 
-    def shell(self, asked: Asked, *, scale: float) -> Plan:
+    def shell(self, asked: RoundQuery, *, scale: float) -> Plan:
         """Return a plan of a query whose questions of counts and sums need not be planned for that accuracy."""
         plan = self.alone(asked)
         return plan if all(is_shareable(task) for task in plan.tasks) else self.alone(asked, scale=scale)
 
-    def alone_charges(self, asked: Asked) -> list[Charge]:
+    def alone_charges(self, asked: RoundQuery) -> list[Charge]:
         """Return what the query would be charged by itself."""
         return self._charges(self.alone(asked).paid)
 
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
         return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
 
-    def within(self, queries: Sequence[Asked], within: Mapping[str, Within]) -> Together:
+    def within(self, queries: Sequence[RoundQuery], within: Mapping[str, CellLimits]) -> RoundPlan:
         """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
-        return Joining(self, queries, within=within).plan()
+        return RoundSolver(self, queries, within=within).plan()
 
-    def together(self, queries: Sequence[Asked], *, scale: float = 1.0, solve: Solver | None = None) -> Together:
+    def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> RoundPlan:
         """Return the cheapest plan we find for all targets, each error so many times as large as asked.
 
         If planning each query by itself is cheaper, it is that.
         """
-        found = Joining(self, queries, scale, solve).plan()
+        found = RoundSolver(self, queries, scale, solve).plan()
         if solve is None and scale == 1.0 and self.each_alone(queries) < found.rho:
             apart = {task.key: task for query in queries for task in self.alone(query).paid}
             prices = [float(total(self.alone_charges(query))) for query in queries]
@@ -72,20 +70,20 @@ class Workshop:
             return replace(self.having(queries, list(apart.values())), bound=found.bound, savings=savings)
         return found
 
-    def each_alone(self, queries: Sequence[Asked]) -> Fraction:
+    def each_alone(self, queries: Sequence[RoundQuery]) -> Fraction:
         """Return what all queries would cost together if each were planned by itself; the same one is paid once."""
         paid = {task.key: task for query in queries for task in self.alone(query).paid}
         return total(self._charges(list(paid.values())))
 
     def spending(
-        self, queries: Sequence[Asked], rho: Fraction, *, solve: Solver | None = None
-    ) -> tuple[Together, float]:
+        self, queries: Sequence[RoundQuery], rho: Fraction, *, solve: Solver | None = None
+    ) -> tuple[RoundPlan, float]:
         """Return the plan that costs at most rho with the least scale of all errors, and that scale.
 
         Costs fall with the square of the scale if nothing is known, and faster if something is.
         """
         scale, allowed = 1.0, max(to_units_down(rho), 1)
-        best: tuple[Together, float] | None = None
+        best: tuple[RoundPlan, float] | None = None
         for _ in range(14):
             interrupts.check()
             found = self.together(queries, scale=scale, solve=solve)
@@ -104,18 +102,18 @@ class Workshop:
         return best
 
     def shared(
-        self, queries: Sequence[Asked], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
-    ) -> Together | None:
+        self, queries: Sequence[RoundQuery], mechanism: str, rho: Fraction, weights: Mapping[str, Fraction]
+    ) -> RoundPlan | None:
         """Return the plan that costs at most rho with the least total error of all analysts, each measured in what
         they asked for; None if the queries are not one small problem of counts and sums.
         """
-        found = Joining(self, queries)
+        found = RoundSolver(self, queries)
         tasks = found.shared(mechanism, rho, weights)
         return None if tasks is None else self.having(queries, tasks)
 
-    def having(self, queries: Sequence[Asked], tasks: Sequence[Payable]) -> Together:
+    def having(self, queries: Sequence[RoundQuery], tasks: Sequence[Payable]) -> RoundPlan:
         """Return the plan that releases just these tasks, and what it then tells about each query."""
-        found = Joining(self, queries)
+        found = RoundSolver(self, queries)
         found.tasks = {task.key: task for task in tasks}
         return found.result()
 
@@ -126,7 +124,7 @@ class Workshop:
         return self._tables[table].population
 
 
-def separately(plans: Mapping[str, Together]) -> dict[str, list[Payable]]:
+def separately(plans: Mapping[str, RoundPlan]) -> dict[str, list[Payable]]:
     """Return everybody's own tasks, each a release of its own; what two would release alike is the first one's."""
     found: dict[str, Payable] = {}
     owners: dict[str, list[Payable]] = {name: [] for name in plans}
@@ -141,7 +139,7 @@ def separately(plans: Mapping[str, Together]) -> dict[str, list[Payable]]:
 
 def identity(known: Known, W: Floats, c: Floats) -> Join:
     """Return one row for every cell, all alike, with which each row of W is known with variance at most c_j."""
-    if W.shape[1] > MAX_CELLS:
+    if W.shape[1] > MAX_IDENTITY_CELLS:
         raise TooLarge(f"{W.shape[1]:,} cells are too many for the mechanism identity", hint="use another mechanism")
     if (known.variances(W) <= c * MET).all():
         return Join(W[:0], 0.0, 0.0, np.zeros(len(W)))

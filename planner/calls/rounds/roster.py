@@ -20,14 +20,14 @@ from planner.questions import body as bodies
 COLUMNS = "id, round, analyst, sql, wish, created"
 
 
-class Beside(Protocol):
+class RoundStore(Protocol):
     """What keeps the queries: the ledger, or who may use it."""
 
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]: ...
 
 
 @dataclass(frozen=True)
-class Wish:
+class Accuracy:
     """How accurate an answer should be: the settings that a session would ask it with."""
 
     error: float
@@ -36,14 +36,14 @@ class Wish:
     sum_error: float | None = None
 
     @classmethod
-    def of(cls, settings: Settings) -> Wish:
+    def of(cls, settings: Settings) -> Accuracy:
         return cls(settings.error, settings.confidence, settings.relative, settings.sum_error)
 
     @property
     def settings(self) -> Settings:
         return Settings(self.error, self.confidence, self.relative, self.sum_error)
 
-    def scaled(self, factor: float) -> Wish:
+    def scaled(self, factor: float) -> Accuracy:
         """Return the wish for errors that are so many times as large."""
         own = None if self.sum_error is None else self.sum_error * factor
         return replace(self, error=self.error * factor, sum_error=own)
@@ -56,14 +56,14 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Enlisted:
+class Entry:
     """One query of a round; numbers count from 1 over all rounds, and are never used again."""
 
     number: int
     round: str
     analyst: str
     sql: str
-    wish: Wish
+    wish: Accuracy
     created: str
 
 
@@ -72,7 +72,7 @@ def question_of(round_: str) -> str:
     return hashlib.sha256(f"round 1\0{round_}".encode()).hexdigest()
 
 
-def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Wish) -> Enlisted:
+def enlist(book: RoundStore, round_: str, analyst: str, sql: str, wish: Accuracy) -> Entry:
     """Return the query as it is stored now; the same query of the same analyst has one accuracy, the latest."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -85,10 +85,10 @@ def enlist(book: Beside, round_: str, analyst: str, sql: str, wish: Wish) -> Enl
         (number,) = connection.execute(
             "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
         ).fetchone()
-        return Enlisted(number, round_, analyst, sql, wish, now)
+        return Entry(number, round_, analyst, sql, wish, now)
 
 
-def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> list[Enlisted]:
+def withdraw(book: RoundStore, round_: str, analyst: str, number: int | None) -> list[Entry]:
     """Return the analyst's own queries that no longer belong to the round: one, or all for None."""
     now = datetime.now(UTC).isoformat(timespec="seconds")
     with book.beside(write=True) as connection:
@@ -105,7 +105,7 @@ def withdraw(book: Beside, round_: str, analyst: str, number: int | None) -> lis
         return own
 
 
-def entries(book: Beside, round_: str | None = None) -> list[Enlisted]:
+def entries(book: RoundStore, round_: str | None = None) -> list[Entry]:
     """Return the queries of a round, or of all rounds, in the order in which they were enlisted."""
     with book.beside(write=False) as connection:
         return _entries(connection, round_)
@@ -135,7 +135,7 @@ def table_rows(ledger: Ledger, tables: Sequence[str]) -> list[tuple[Any, ...]]:
     return found
 
 
-def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
+def unchanged(planned: Sequence[Entry], connection: Connection) -> None:
     """Raise if the round is not what was planned any more; inside the transaction that releases it."""
     if _entries(connection, planned[0].round) != list(planned):
         raise BadValue(
@@ -144,14 +144,16 @@ def unchanged(planned: Sequence[Enlisted], connection: Connection) -> None:
         )
 
 
-def _entries(connection: Connection, round_: str | None) -> list[Enlisted]:
+def _entries(connection: Connection, round_: str | None) -> list[Entry]:
     where = "" if round_ is None else "AND round = ?"
     rows = connection.execute(
         f"SELECT {COLUMNS} FROM enlisted WHERE withdrawn IS NULL {where} ORDER BY id",
         () if round_ is None else (round_,),
     )
-    return [Enlisted(n, name, who, sql, Wish(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows]
+    return [
+        Entry(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
+    ]
 
 
-def _withdraw(connection: Connection, entry: Enlisted, now: str) -> None:
+def _withdraw(connection: Connection, entry: Entry, now: str) -> None:
     connection.execute("UPDATE enlisted SET withdrawn = ? WHERE id = ?", (now, entry.number))

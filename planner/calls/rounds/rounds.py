@@ -19,39 +19,37 @@ from functools import partial
 from numbers import Real
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, Unsupported, WrongType
+from planner.basics.limits import MAX_ROUND_NAME, MAX_SETTING, MIN_SETTING
 from planner.basics.stopping import holding
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Preparing,
     Row,
     Step,
-    Told,
     number,
 )
 from planner.calls.rounds import payment, roster
-from planner.calls.rounds.model import Asked
-from planner.calls.rounds.offer import RELEASED, Settled, details_of, lines_of, rows_of
+from planner.calls.rounds.model import RoundQuery
+from planner.calls.rounds.offer import RELEASED, Offer, details_of, lines_of, rows_of
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
-from planner.calls.rounds.roster import Enlisted, Wish
+from planner.calls.rounds.roster import Accuracy, Entry
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import Release, total
 from planner.ledger.kinds import Kind
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import versioned
-from planner.plans.settings import LEAST, MOST
 from planner.policy.file import Policy
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
 from planner.sql import statement
-
-LONGEST_NAME = 200
 
 NOTHING = constant(0)
 
@@ -104,28 +102,28 @@ class Publication:
 
 def _name(argument: Constant) -> str:
     name = str(argument.value)
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
+    if not name.strip() or len(name) > MAX_ROUND_NAME or not name.isprintable():
         raise BadValue(
-            f"the name of a round has 1 to {LONGEST_NAME} printable characters",
+            f"the name of a round has 1 to {MAX_ROUND_NAME} printable characters",
             hint="for example: 'q3'",
             span=argument.span,
         )
     return name
 
 
-def _wish(caller: Caller, arguments: Arguments) -> Wish:
+def _wish(caller: Caller, arguments: Arguments) -> Accuracy:
     """Return the accuracy that a query is enlisted with: the session's, but for what the call says."""
-    error = number(arguments, "error", low=LEAST, high=MOST, example="20")
-    sums = number(arguments, "sum_error", low=LEAST, high=MOST, example="10000")
+    error = number(arguments, "error", low=MIN_SETTING, high=MAX_SETTING, example="20")
+    sums = number(arguments, "sum_error", low=MIN_SETTING, high=MAX_SETTING, example="10000")
     confidence = number(arguments, "confidence", low=0.5, high=1 - 1e-9, example="0.95")
-    importance = number(arguments, "importance", low=LEAST, high=MOST, example="4")
+    importance = number(arguments, "importance", low=MIN_SETTING, high=MAX_SETTING, example="4")
     if error is not None and importance is not None:
         raise BadValue(
             "a query has an error or an importance, not both",
             hint="importance => 4 asks for half of the session's error",
             span=arguments["importance"].span,
         )
-    wish = Wish.of(caller.settings)
+    wish = Accuracy.of(caller.settings)
     if error is not None:
         wish = replace(wish, error=error, relative=False)
     wish = replace(
@@ -142,7 +140,7 @@ def workshop(caller: Caller) -> Workshop:
     return Workshop(lambda settings: Planner(moment, settings), caller.policy.tables)
 
 
-def asked(gate: Preparing, entry: Enlisted) -> Asked:
+def asked(gate: Preparing, entry: Entry) -> RoundQuery:
     """Return a query compiled and placed; refuse what can't belong to a round."""
     query = statement.read(entry.sql)
     if not isinstance(query, statement.Query):
@@ -153,14 +151,14 @@ def asked(gate: Preparing, entry: Enlisted) -> Asked:
                 "a query of a round must ask for aggregates of a protected table",
                 hint="what reads no protected table is free at any time",
             )
-        return Asked(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
+        return RoundQuery(entry, ready.compiled, ready.parts, entry.wish.settings, f"query {entry.number}")
 
 
-def _enlist(caller: Caller, arguments: Arguments) -> Planned:
+def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what enlisting a query would do; it is checked as EXPLAIN would."""
     round_, text = _name(arguments["round"]), arguments["sql"]
     wish = _wish(caller, arguments)
-    draft = Enlisted(0, round_, caller.analyst, text.value, wish, "")
+    draft = Entry(0, round_, caller.analyst, text.value, wish, "")
     try:
         found = asked(caller, draft)
         charges = workshop(caller).alone_charges(found)
@@ -174,13 +172,13 @@ def _enlist(caller: Caller, arguments: Arguments) -> Planned:
         explain.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
     )
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
         kept = roster.enlist(caller, round_, caller.analyst, text.value, wish)
         row = (round_, kept.number, caller.analyst, found.answers, None if wish.relative else wish.error, alone)
-        return Told([row], Fraction(0))
+        return CallResult([row], Fraction(0))
 
     populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
-    return Planned((), populations, "exact", lines, (), run, keeps=True)
+    return PlannedCall((), populations, "exact", lines, (), run, keeps=True)
 
 
 def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
@@ -204,16 +202,16 @@ def protected(policy: Policy) -> list[str]:
     return [table.name for table in policy.tables.values() if table.kind == "protected"]
 
 
-def _withdraw(caller: Caller, arguments: Arguments) -> Planned:
+def _withdraw(caller: Caller, arguments: Arguments) -> PlannedCall:
     round_ = _name(arguments["round"])
     which = number(arguments, "query", low=1, high=2**53, example="3")
 
-    def run(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is measured
+    def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
         found = roster.withdraw(caller, round_, caller.analyst, None if which is None else int(which))
-        return Told([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
+        return CallResult([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
 
     lines = (f"Withdraws from round {round_} what you have enlisted",)
-    return Planned((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
+    return PlannedCall((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
 
 
 def _populations(policy: Policy) -> tuple[str, ...]:
@@ -233,7 +231,8 @@ class Terms:
 
 
 def _terms(arguments: Arguments) -> Terms:
-    mechanism, rho = arguments["mechanism"], number(arguments, "rho", low=LEAST, high=MOST, example="0.001")
+    mechanism = arguments["mechanism"]
+    rho = number(arguments, "rho", low=MIN_SETTING, high=MAX_SETTING, example="0.001")
     if mechanism.value is not None and mechanism.value not in MECHANISMS:
         raise BadValue(
             f"there is no mechanism {mechanism.value!r}",
@@ -271,7 +270,7 @@ def listed(weights: object) -> str:
     return ", ".join(f"{name} = {float(weight):.9f}" for name, weight in weights.items())
 
 
-def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> Settled:
+def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> Offer:
     """Return the plan of a round that the caller releases; read nothing protected, spend nothing."""
     shop, releaser = workshop(caller), caller.analyst
     weights = _checked_weights(caller, queries, terms)
@@ -284,7 +283,7 @@ def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) 
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
     planner = shop.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
-    return Settled(
+    return Offer(
         round_,
         tuple(queries),
         deal,
@@ -294,7 +293,7 @@ def settle(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) 
     )
 
 
-def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]) -> None:
+def _check_populations(queries: Sequence[RoundQuery], weights: Mapping[str, Fraction]) -> None:
     """Refuse a bill that analysts would share in a population that some of them did not ask about."""
     found = dict.fromkeys(part.measured.table.population for query in queries for part in query.parts)
     if len(weights) > 1 and len(found) > 1:
@@ -304,7 +303,7 @@ def _check_populations(queries: Sequence[Asked], weights: Mapping[str, Fraction]
         )
 
 
-def _checked_weights(caller: Caller, queries: Sequence[Asked], terms: Terms) -> dict[str, Fraction]:
+def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms) -> dict[str, Fraction]:
     """Return the weight of each analyst who takes part: as given, or their share of the budget."""
     taking_part = list(dict.fromkeys(query.entry.analyst for query in queries))
     for name in terms.weights or {}:
@@ -355,7 +354,7 @@ class _Share:
         return b""
 
 
-def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
+def _shares(found: Offer, at: str) -> dict[str, tuple[str, _Share]]:
     """Return everybody's shares with whose they are, by key."""
     shares = {}
     for place, (name, table, cost) in enumerate(found.deal.shared):
@@ -365,7 +364,7 @@ def _shares(found: Settled, at: str) -> dict[str, tuple[str, _Share]]:
     return shares
 
 
-def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> Told:
+def carry_out(caller: Caller, found: Offer, sql: str, step: Step) -> CallResult:
     """Release a planned round: everything is drawn, then charged and stored in one commit, once."""
     table = next(iter(found.versions))
     at = ",".join(f"{name}={version}" for name, version in sorted(found.versions.items()))
@@ -390,14 +389,14 @@ def carry_out(caller: Caller, found: Settled, sql: str, step: Step) -> Told:
         payers={task.key: account for task in found.together.tasks} | {key: name for key, (name, _) in shares.items()},
         once=partial(roster.unchanged, found.entries),
     )
-    return Told(_stored_rows(new[-1]), charged)
+    return CallResult(_stored_rows(new[-1]), charged)
 
 
 def _stored_rows(record: Release) -> list[Row]:
     return [tuple(row) for row in bodies.decode(record.body)["rows"]]
 
 
-def _release(caller: Caller, arguments: Arguments) -> Planned:
+def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what releasing a round would do, and what that costs whom."""
     round_, terms = _name(arguments["round"]), _terms(arguments)
     stored = released(caller, round_)
@@ -405,10 +404,10 @@ def _release(caller: Caller, arguments: Arguments) -> Planned:
     if stored is not None and (latest is None or stored.id <= latest):
         lines = (f"Round {round_}", explain.line("known already", f"released before: release {stored.id}"))
 
-        def replay(sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
-            return Told(_stored_rows(stored), Fraction(0))
+        def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
+            return CallResult(_stored_rows(stored), Fraction(0))
 
-        return Planned((), _populations(caller.policy), "free", lines, (stored.id,), replay)
+        return PlannedCall((), _populations(caller.policy), "free", lines, (stored.id,), replay)
     if latest is not None:
         raise BadValue(f"round {round_} was not released by release {latest}", hint="RESET noisegate.as_of")
     entries = roster.entries(caller, round_)
@@ -419,10 +418,10 @@ def _release(caller: Caller, arguments: Arguments) -> Planned:
     return planned(caller, round_, [_still_asked(caller, entry) for entry in entries], terms)
 
 
-def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms) -> Planned:
+def planned(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Terms) -> PlannedCall:
     """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
     found = settle(caller, round_, queries, terms)
-    return Planned(
+    return PlannedCall(
         [found.deal.charges],
         tuple(dict.fromkeys(caller.policy.tables[name].population for name in found.versions)),
         found.together.path,
@@ -434,7 +433,7 @@ def planned(caller: Caller, round_: str, queries: Sequence[Asked], terms: Terms)
     )
 
 
-def _still_asked(caller: Caller, entry: Enlisted) -> Asked:
+def _still_asked(caller: Caller, entry: Entry) -> RoundQuery:
     """Return a stored query; the policy may have changed since it was enlisted."""
     if entry.analyst not in caller.policy.analysts:
         raise Forbidden(

@@ -22,13 +22,14 @@ from mechanisms.least.even import even_join
 from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
-from planner.calls.rounds.axes import MAX_ENTRIES, Meeting, met, owners
-from planner.calls.rounds.batches import MAX_ROWS, Linear, Whole, alike, fitting, merged, points, sized
-from planner.calls.rounds.model import Asked, Joint, Together, scaled
+from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
+from planner.calls.rounds.axes import RoundProblem, common_problem, owners
+from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.history.recall import Recall, Recalls
 from planner.history.union import union
 from planner.ledger.accounts import Charge, total
@@ -41,9 +42,6 @@ from planner.plans.task import Payable, Task
 from planner.questions import linear
 from planner.questions.linear import Question
 from planner.sql.workload import Floats
-
-MAX_SHARED = 512
-"""Largest chart on which a mechanism shares a given rho among analysts; beyond, all errors are scaled alike."""
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -63,7 +61,7 @@ FINE_BITS = 40
 
 
 @dataclass(frozen=True)
-class Within:
+class CellLimits:
     """What every cell of a table may pay for what is planned together, as costs whose sum counts, and tasks that do."""
 
     limits: Sequence[Cost]
@@ -77,22 +75,22 @@ Solver = Callable[[Known, Floats, Floats], Join]
 class Shop(Protocol):
     """What a plan is made with: the plans of single queries, and a planner for any settings."""
 
-    def alone(self, asked: Asked, *, scale: float = 1.0) -> Plan: ...
-    def shell(self, asked: Asked, *, scale: float) -> Plan: ...
+    def alone(self, asked: RoundQuery, *, scale: float = 1.0) -> Plan: ...
+    def shell(self, asked: RoundQuery, *, scale: float) -> Plan: ...
     def planner(self, settings: Settings) -> Planner: ...
     def population(self, table: str) -> str: ...
 
 
-class Joining:
+class RoundSolver:
     """One plan while it is made: what is to be released so far, and what is known once it is."""
 
     def __init__(
         self,
         shop: Shop,
-        queries: Sequence[Asked],
+        queries: Sequence[RoundQuery],
         scale: float = 1.0,
         solve: Solver | None = None,
-        within: Mapping[str, Within] | None = None,
+        within: Mapping[str, CellLimits] | None = None,
     ) -> None:
         self.shop, self.queries, self.scale, self.solve, self.within = shop, queries, scale, solve, within or {}
         self.is_shared = len({asked.entry.analyst for asked in queries}) > 1
@@ -105,7 +103,7 @@ class Joining:
         self.after: dict[str, Recall] = {}  # by digest: what will be known of a question
         self.recalls: tuple[list[str], Recalls] = [], OrderedDict()  # the same by chart, once these tasks are released
 
-    def plan(self) -> Together:
+    def plan(self) -> RoundPlan:
         """Return the plan: questions of each table as one problem, or as few."""
         for table in self._tables():
             self._table(table)
@@ -114,7 +112,7 @@ class Joining:
     def _tables(self) -> list[str]:
         return list(dict.fromkeys(part.measured.table.name for asked in self.queries for part in asked.parts))
 
-    def result(self) -> Together:
+    def result(self) -> RoundPlan:
         """Return what was planned so far, and what it means for each query."""
         populations = {task.table: self.shop.population(task.table) for task in self.tasks.values()}
         tasks = self.tasks.values()
@@ -123,7 +121,7 @@ class Joining:
         bounds = list(self.bounds.values())
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
         asked, errors = zip(*(self._error(i) for i in range(len(self.queries))), strict=True)
-        return Together(
+        return RoundPlan(
             tuple(self.tasks.values()), populations, bound, asked, errors, savings, tuple(sorted(self.releases))
         )
 
@@ -144,15 +142,15 @@ class Joining:
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
         if not whole and self._met(joint):
             return
-        rows, more = sized([one for one in joint if len(one.targets) <= MAX_ROWS], whole)
-        if any(len(one.targets) > MAX_ROWS for one in joint):
+        rows, more = rows_and_marginals([one for one in joint if len(one.targets) <= MAX_ROUND_ROWS], whole)
+        if any(len(one.targets) > MAX_ROUND_ROWS for one in joint):
             self.bounds[table] = None  # they are planned by themselves
         large = points([one.question for one in rows]) > MAX_SHARED
-        for several in fitting(rows) if large else ():  # too large a problem to bring whole marginals to
+        for several in into_batches(rows) if large else ():  # too large a problem to bring whole marginals to
             self._solved(several)
-        for group in alike(more):
+        for group in by_cuts(more):
             self._marginals(group)
-        for several in () if large else fitting(rows):
+        for several in () if large else into_batches(rows):
             self._solved(several)
         for one in joint:
             self._topped_up(one)
@@ -163,7 +161,7 @@ class Joining:
                 if part.measured.table.name == table:
                     yield from ((i, part, task) for task in planned.tasks)
 
-    def _pending(self, table: str) -> tuple[list[Evidence], list[Told]]:
+    def _pending(self, table: str) -> tuple[list[Evidence], list[MarginalEvidence]]:
         """Return what is to be released about a table so far."""
         here = [task for task in self.tasks.values() if task.table == table]
         evidence = [task.evidence for task in here if isinstance(task, Joint)]
@@ -192,8 +190,9 @@ class Joining:
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
         history, version = planner.history(table.name), planner.version(table.name)
-        meeting = met(group, history, history.found(version).plus(*pending))
+        meeting = common_problem(group, history, history.found(version).plus(*pending))
         if meeting is None:
+            self.after.clear()  # what is planned in another way has still to be looked at
             return False
         before, margin = dict(self.tasks), SEVERAL if self.is_shared else MARGIN
         for _ in range(4):
@@ -218,7 +217,7 @@ class Joining:
         self.after.clear()
         return False
 
-    def _least(self, meeting: Meeting, margin: float) -> tuple[Least, bool]:
+    def _least(self, meeting: RoundProblem, margin: float) -> tuple[Least, bool]:
         """Return the cheapest plan of a problem, or one within limits, and whether it is that."""
         wanted = self.within.get(meeting.table.name)
         limits = None if wanted is None else meeting.limits(wanted.limits)
@@ -233,17 +232,19 @@ class Joining:
         recall = self._known(one.question)
         return float((recall.known.variances(recall.W) / one.targets).max(initial=0.0))
 
-    def _piece(self, meeting: Meeting, group: Sequence[Linear], key: Key, piece: Piece, version: int) -> Joint | None:
+    def _piece(
+        self, meeting: RoundProblem, group: Sequence[Linear], key: Key, piece: Piece, version: int
+    ) -> Joint | None:
         """Return the release of a block; None if it is too large."""
         chart, rows = meeting.placed(piece)
-        if chart.size > MAX_POINTS or rows.size > MAX_ENTRIES // 2:
+        if chart.size > MAX_POINTS or rows.size > MAX_ROUND_ENTRIES // 2:
             return None
         digests = [group[i].question.digest for i in meeting.telling(key)]
         return self._joint(chart, rows, digests, meeting.releases, version)
 
     def _noted(
         self,
-        meeting: Meeting,
+        meeting: RoundProblem,
         plan: Least,
         group: Sequence[Linear],
         margin: float,
@@ -399,7 +400,7 @@ class Joining:
 
     def _marginals(self, group: Sequence[Whole]) -> None:
         """Plan questions about whole marginals as one problem, part by part."""
-        question, targets = merged(group)
+        question, targets = merge(group)
         table, planner = question.workspace.table, self.shop.planner(self.settings[0])
         version, history = planner.version(table.name), planner.history(table.name)
         first = not any(self._pending(table.name))
@@ -414,7 +415,7 @@ class Joining:
         if task.cost is not None:
             self.tasks[task.key] = task
             for one in group:
-                relaxed = merged([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
+                relaxed = merge([replace(each, target=each.target * (1.21 if each is one else 1)) for each in group])
                 cost = helmert.top_up(sizes, known, relaxed[1]).cost
                 self.savings[one.query] += max(found.cost - cost, 0.0) * scale
 
@@ -458,10 +459,10 @@ def _rows(chart: Chart, question: Question) -> Floats:
     return chart.place(question, question.E.astype(float) * question.units[:, None, None])
 
 
-def _told(task: MarginalTask, number: int) -> Told:
+def _told(task: MarginalTask, number: int) -> MarginalEvidence:
     """Return what a task will tell about marginals, as if all were zero."""
     workspace = task.question.workspace
     sizes = workspace.shape
-    return Told(
+    return MarginalEvidence(
         number, workspace, {rows.A: rows.precision for rows in task.made}, lambda A: np.zeros([sizes[i] for i in A])
     )

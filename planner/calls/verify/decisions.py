@@ -21,6 +21,7 @@ from mechanisms.deciders import deciders
 from mechanisms.deciders.claims import Claim, Histogram
 from mechanisms.deciders.deciders import Decider
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_LISTED_VALUES
 from planner.calls.call import Row
 from planner.calls.verify.synthetic import Subject
 from planner.cells.costs import Cost, constant, simplified, to_units
@@ -41,12 +42,9 @@ GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
 SIZE_DOUBT = 1e-9
 """How probably a table has fewer rows than earlier releases are taken to tell."""
 
-MOST_VALUES = 512
-"""For so many values of a domain EM_med is looked at; beyond, only when it is asked for."""
-
 
 @dataclass(frozen=True)
-class Wish:
+class VerifyArguments:
     """The arguments: tau as a number or as a part of the answer, epsilon for each decision, the error delta."""
 
     tau: Fraction
@@ -98,7 +96,7 @@ class Case:
         return list(zip(gaps, chances.tolist(), strict=True))
 
 
-def claimed(about: Subject, wish: Wish) -> list[Case]:
+def claims_of(about: Subject, wish: VerifyArguments) -> list[Case]:
     """Return what is claimed of every group. Depends on the synthetic table and the policy only."""
     asked = about.asked
     _, groups = asked.counted
@@ -122,7 +120,7 @@ def claimed(about: Subject, wish: Wish) -> list[Case]:
     return found
 
 
-def settled(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | None) -> list[Case]:
+def with_known(asked: Asked, cases: Sequence[Case], delta: float, recall: Recall | None) -> list[Case]:
     """Return the cases with what earlier releases tell, at an error of at most delta."""
     if recall is None or not isinstance(asked, Summed):
         return list(cases)
@@ -168,7 +166,7 @@ def _is_between(asked: Asked, values: Histogram) -> bool:
     return low != high
 
 
-def decided(about: Subject, wish: Wish, case: Case) -> Case:
+def with_decider(about: Subject, wish: VerifyArguments, case: Case) -> Case:
     """Return the case with its decider: the one that was asked for, or the one that tells most."""
     assert case.claim is not None
     asked, unit = about.asked, float(about.asked.unit)
@@ -213,10 +211,10 @@ def _provided(about: Subject, decider: Decider, size: str | None) -> str | None:
     return ", and ".join(words) or None
 
 
-def _query(about: Subject, wish: Wish, claim: Claim) -> deciders.Query:
+def _query(about: Subject, wish: VerifyArguments, claim: Claim) -> deciders.Query:
     rows, asked = about.original.max_rows_per_unit, about.asked
     if isinstance(asked, Ranked):
-        listed = wish.decider == "EM_med" or len(asked.values) <= MOST_VALUES
+        listed = wish.decider == "EM_med" or len(asked.values) <= MAX_LISTED_VALUES
         domain = tuple(asked.values.tolist()) if listed else ()
         return deciders.Query("quantile", claim, rows=rows, p=asked.p, domain=domain)
     if asked.kind == "count":
@@ -291,7 +289,7 @@ class Decisions:
     """The decisions of all groups of a query, drawn and stored together; what is known is stored as it is."""
 
     about: Subject
-    wish: Wish
+    wish: VerifyArguments
     version: int
     cases: Sequence[Case]
 
@@ -383,7 +381,7 @@ class Decisions:
         return [(*keys, case.settled, *row) for keys, case, row in triples]
 
 
-def digest(about: Subject, wish: Wish, cases: Sequence[Case]) -> str:
+def digest(about: Subject, wish: VerifyArguments, cases: Sequence[Case]) -> str:
     """Return what makes two decisions the same: the question, the claims, epsilon, delta, and who decides."""
     claims = [None if case.claim is None else [str(case.claim.synthetic), str(case.claim.tau)] for case in cases]
     text = json.dumps(["decision 1", about.asked.question.digest, claims, str(wish.epsilon), wish.decider, wish.delta])

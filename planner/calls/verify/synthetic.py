@@ -9,6 +9,7 @@ import numpy as np
 from sqlglot import exp
 
 from planner.basics.errors import BadValue, Forbidden, NotGrouped, Refusal, TooLarge, Unsupported, WrongType
+from planner.basics.limits import MAX_VERIFIED_GROUPS
 from planner.calls.call import Constant, Preparing, Ready, Row
 from planner.duck.sandbox import span
 from planner.plans import explain
@@ -21,7 +22,6 @@ from planner.sql import names, statement
 from planner.sql.query import Aggregate
 
 KINDS = ("count", "sum", "avg", "quantile")
-MAX_GROUPS = 384
 RELATION = "__m0"
 """Name of the first noisy relation of a query."""
 
@@ -108,8 +108,10 @@ def _subject(gate: Preparing, ready: Ready, copy: Table, taken: Collection[str])
     part = _part(ready)
     (aggregate,) = part.measured.aggregates
     outputs = _outputs(ready, aggregate, taken)
-    if part.placement.group_counts[0] > MAX_GROUPS or part.marginals is not None:
-        raise TooLarge(f"a query of more than {MAX_GROUPS} groups can't be verified", hint="group more coarsely")
+    if part.placement.group_counts[0] > MAX_VERIFIED_GROUPS or part.marginals is not None:
+        raise TooLarge(
+            f"a query of more than {MAX_VERIFIED_GROUPS} groups can't be verified", hint="group more coarsely"
+        )
     found = _asked(part, aggregate, ready)
     if len(np.unique(found.question.cell)) < len(found.question.cell):
         raise Unsupported(

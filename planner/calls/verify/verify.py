@@ -19,21 +19,22 @@ from functools import partial
 from typing import Any
 
 from planner.basics.errors import BadValue, Unsupported
+from planner.basics.limits import MAX_EPSILON, MIN_EPSILON
 from planner.calls.call import (
     Arguments,
     Caller,
+    CallResult,
     Constant,
     Function,
     Parameter,
-    Planned,
+    PlannedCall,
     Preparing,
     Row,
     Step,
-    Told,
     number,
 )
 from planner.calls.verify import decisions as each
-from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, Wish
+from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, VerifyArguments
 from planner.calls.verify.synthetic import Subject, subject
 from planner.history.recall import Recall
 from planner.ledger.accounts import Charge, Release
@@ -43,7 +44,6 @@ from planner.questions.linear import Question
 from planner.questions.statistic import Ranked, Summed, sizes
 
 DELTA = 0.05
-LEAST_EPSILON, MOST_EPSILON = 1e-6, 100.0
 SHORT_NUMBER = re.compile(r"(?=.?[0-9])[0-9]{0,40}\.?[0-9]{0,40}(e[-+]?[0-9]{1,2})?", re.IGNORECASE)
 """What is read as an exact number: a long exponent alone would take for ever."""
 
@@ -131,12 +131,12 @@ def _verdict(row: dict[str, Any]) -> Verdict:
 # --- the function ------------------------------------------------------------------------------------------
 
 
-def _wish(arguments: Arguments, about: Subject) -> Wish:
+def _wish(arguments: Arguments, about: Subject) -> VerifyArguments:
     tau, relative = _tau(arguments["tau"])
-    epsilon = number(arguments, "epsilon", low=LEAST_EPSILON, high=MOST_EPSILON, example="0.25")
+    epsilon = number(arguments, "epsilon", low=MIN_EPSILON, high=MAX_EPSILON, example="0.25")
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
-    return Wish(
+    return VerifyArguments(
         tau,
         relative,
         Fraction(epsilon).limit_denominator(10**12),
@@ -165,11 +165,11 @@ def columns(gate: Preparing, arguments: Arguments) -> dict[str, str]:
     return {**subject(gate, arguments["sql"], taken=COLUMNS).keys, **COLUMNS}
 
 
-def plan(caller: Caller, arguments: Arguments) -> Planned:
+def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what a verification would release, and what that costs; read nothing protected."""
     about = subject(caller, arguments["sql"], taken=COLUMNS)
     wish = _wish(arguments, about)
-    claimed, table, as_of = each.claimed(about, wish), about.original, caller.settings.as_of
+    claimed, table, as_of = each.claims_of(about, wish), about.original, caller.settings.as_of
     if len(claimed) == 1 and claimed[0].synthetic == 0 and claimed[0].tau is None:
         raise BadValue(
             "a percentage of the synthetic answer, which is 0, is nothing",
@@ -187,10 +187,10 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
         before = explain.line("known already", f"decided before: release {stored.id}")
         return _free(about, (title, before), (stored.id,), rows)
     recall = None if isinstance(about.asked, Ranked) else _recall(planner, about, about.asked.question)
-    known = each.settled(about.asked, claimed, wish.delta, recall)
+    known = each.with_known(about.asked, claimed, wish.delta, recall)
     if about.asked.kind in SIZED:
         known = each.sized(about.asked, known, _recall(planner, about, sizes(about.asked)))
-    found = [each.decided(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
+    found = [each.with_decider(about, wish, c) if c.claim is not None and c.settled is None else c for c in known]
     task = Decisions(about, wish, version, found)
     lines = (title, *_lines(task))
     if wish.explain:
@@ -203,7 +203,7 @@ def plan(caller: Caller, arguments: Arguments) -> Planned:
             )
         return _free(about, lines, (), task.known())
     charges = [Charge(table.population, table.name, version, task.cost)] if task.paid else []
-    return Planned(
+    return PlannedCall(
         [charges] if charges else (),
         (table.population,),
         "direct" if charges else FREE,
@@ -253,25 +253,25 @@ def _recall(planner: Planner, about: Subject, question: Question) -> Recall | No
     return found if found is not None and found.releases else None
 
 
-def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> Planned:
+def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> PlannedCall:
     """Return a plan that releases nothing and stores nothing."""
-    told = partial(_tell, Told(rows, Fraction(0)))
-    return Planned((), (about.original.population,), FREE, tuple(lines), releases, told)
+    told = partial(_tell, CallResult(rows, Fraction(0)))
+    return PlannedCall((), (about.original.population,), FREE, tuple(lines), releases, told)
 
 
-def _tell(told: Told, sql: str, step: Step) -> Told:  # noqa: ARG001 - nothing is done
+def _tell(told: CallResult, sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
     return told
 
 
-def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> Told:
+def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> CallResult:
     (release,), charged = caller.release([task], sql, step)
-    return Told(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
+    return CallResult(each.stored_rows(task.about, release, width=len(COLUMNS)), charged)
 
 
 # --- for people --------------------------------------------------------------------------------------------
 
 
-def _title(about: Subject, wish: Wish) -> str:
+def _title(about: Subject, wish: VerifyArguments) -> str:
     tau = f"{float(100 * wish.tau):g} %" if wish.relative else f"{float(wish.tau):g}"
     groups = f" by {', '.join(about.keys)} ({explain.number(about.asked.groups, 'row')})" if about.keys else ""
     return f"Whether {about.asked.kind} of {about.copy.name}{groups} is within {tau} of {about.original.name}"

@@ -20,23 +20,12 @@ from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict
 
 from planner.basics.errors import LedgerFailed
+from planner.basics.limits import BUSY_SECONDS, IDLE_SECONDS, RECOVER_SECONDS, SILENT_SECONDS
 from planner.basics.numerals import whole
 from planner.ledger.accounts import first_hash
 from planner.ledger.stores import HEAD, Begun, Connection, OutcomeUnknown, Rows, Statement, damaged, missing, newer
 from planner.ledger.stores.schema import FORMAT, Dialect, migrations
 from planner.policy.ledger import Remote
-
-BUSY_SECONDS = 30
-"""How long a transaction waits for others."""
-
-IDLE_SECONDS = 15
-"""How long a gate may do nothing inside a transaction, before the server ends it: it may have been paused."""
-
-SILENT_SECONDS = 45
-"""After so long without a word from the server, a connection is taken to be lost."""
-
-RECOVER_SECONDS = 10
-"""How long a server has to come back after a commit of unknown outcome."""
 
 DEFAULTS = {
     "connect_timeout": "10",

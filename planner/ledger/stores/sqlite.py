@@ -19,11 +19,11 @@ from typing import Any
 
 from planner.basics.errors import LedgerFailed
 from planner.basics.files import publish, sync_folder
+from planner.basics.limits import BUSY_SECONDS
 from planner.ledger.accounts import first_hash
 from planner.ledger.stores import HEAD, RESTORE, Begun, OutcomeUnknown, Statement, damaged, marker_of, missing, newer
 from planner.ledger.stores.schema import FORMAT, Dialect, migrations
 
-BUSY_SECONDS = 30
 APPLICATION_ID = 0x4E474C44  # "NGLD"
 UNREADABLE = "it holds text that is not UTF-8"
 MOUNTS = Path("/proc/self/mountinfo")

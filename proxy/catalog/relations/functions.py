@@ -164,7 +164,7 @@ def format_text(directory: Directory, template: str, values: list[str | None]) -
 
 
 @dataclass(frozen=True)
-class Own:
+class Function:
     """A function of ours: kinds of its arguments, what is passed for those left out, and what it returns."""
 
     call: Callable[..., object]
@@ -174,46 +174,46 @@ class Own:
     takes_null: bool = False
 
 
-def _own() -> dict[str, Own]:
+def _functions() -> dict[str, Function]:
     found = {
-        "format_type": Own(format_type, ("oid", "int4"), "text", takes_null=True),
-        "parse_ident": Own(parse_ident, ("text",), "_text"),
-        "quote_ident": Own(quote_ident, ("text",), "text"),
-        "quote_literal": Own(quote_literal, ("text",), "text"),
-        "pg_get_userbyid": Own(pg_get_userbyid, ("oid",), "name"),
-        "obj_description": Own(obj_description, ("oid", "name"), "text", ("",)),
-        "col_description": Own(col_description, ("oid", "int4"), "text"),
-        "shobj_description": Own(shobj_description, ("oid", "name"), "text"),
-        "pg_get_viewdef": Own(pg_get_viewdef, ("text", "bool"), "text", (False,)),
-        "pg_get_indexdef": Own(pg_get_indexdef, ("oid", "int4", "bool"), "text", (0, False)),
-        "pg_get_constraintdef": Own(pg_get_constraintdef, ("oid", "bool"), "text", (False,)),
-        "pg_get_function_result": Own(pg_get_function_result, ("oid",), "text"),
-        "pg_get_function_arguments": Own(pg_get_function_arguments, ("oid",), "text"),
-        "pg_get_function_identity_arguments": Own(pg_get_function_arguments, ("oid",), "text"),
-        "pg_encoding_to_char": Own(pg_encoding_to_char, ("int4",), "name"),
-        "pg_char_to_encoding": Own(pg_char_to_encoding, ("name",), "int4"),
-        "pg_size_pretty": Own(pg_size_pretty, ("int8",), "text"),
-        "pg_relation_is_publishable": Own(pg_relation_is_publishable, ("oid",), "bool"),
-        "pg_get_expr": Own(nothing, ("text", "oid", "bool"), "text", (False,)),
-        "pg_get_serial_sequence": Own(nothing, ("text", "text"), "text"),
-        "pg_tablespace_location": Own(empty, ("oid",), "text"),
-        "pg_is_other_temp_schema": Own(false, ("oid",), "bool"),
-        "pg_has_role": Own(pg_has_role, ("text", "text", "text"), "bool"),
-        "to_regclass": Own(to_regclass, ("text",), "regclass"),
-        "to_regtype": Own(to_regtype, ("text",), "regtype"),
-        "to_regproc": Own(to_regproc, ("text",), "regproc"),
-        "to_regprocedure": Own(to_regproc, ("text",), "regprocedure"),
-        "to_regnamespace": Own(to_regnamespace, ("text",), "regnamespace"),
-        "to_regrole": Own(to_regrole, ("text",), "regrole"),
-        "default_setting": Own(default_setting, ("text",), "text"),
-        "format": Own(format_text, ("text", "_text"), "text"),
+        "format_type": Function(format_type, ("oid", "int4"), "text", takes_null=True),
+        "parse_ident": Function(parse_ident, ("text",), "_text"),
+        "quote_ident": Function(quote_ident, ("text",), "text"),
+        "quote_literal": Function(quote_literal, ("text",), "text"),
+        "pg_get_userbyid": Function(pg_get_userbyid, ("oid",), "name"),
+        "obj_description": Function(obj_description, ("oid", "name"), "text", ("",)),
+        "col_description": Function(col_description, ("oid", "int4"), "text"),
+        "shobj_description": Function(shobj_description, ("oid", "name"), "text"),
+        "pg_get_viewdef": Function(pg_get_viewdef, ("text", "bool"), "text", (False,)),
+        "pg_get_indexdef": Function(pg_get_indexdef, ("oid", "int4", "bool"), "text", (0, False)),
+        "pg_get_constraintdef": Function(pg_get_constraintdef, ("oid", "bool"), "text", (False,)),
+        "pg_get_function_result": Function(pg_get_function_result, ("oid",), "text"),
+        "pg_get_function_arguments": Function(pg_get_function_arguments, ("oid",), "text"),
+        "pg_get_function_identity_arguments": Function(pg_get_function_arguments, ("oid",), "text"),
+        "pg_encoding_to_char": Function(pg_encoding_to_char, ("int4",), "name"),
+        "pg_char_to_encoding": Function(pg_char_to_encoding, ("name",), "int4"),
+        "pg_size_pretty": Function(pg_size_pretty, ("int8",), "text"),
+        "pg_relation_is_publishable": Function(pg_relation_is_publishable, ("oid",), "bool"),
+        "pg_get_expr": Function(nothing, ("text", "oid", "bool"), "text", (False,)),
+        "pg_get_serial_sequence": Function(nothing, ("text", "text"), "text"),
+        "pg_tablespace_location": Function(empty, ("oid",), "text"),
+        "pg_is_other_temp_schema": Function(false, ("oid",), "bool"),
+        "pg_has_role": Function(pg_has_role, ("text", "text", "text"), "bool"),
+        "to_regclass": Function(to_regclass, ("text",), "regclass"),
+        "to_regtype": Function(to_regtype, ("text",), "regtype"),
+        "to_regproc": Function(to_regproc, ("text",), "regproc"),
+        "to_regprocedure": Function(to_regproc, ("text",), "regprocedure"),
+        "to_regnamespace": Function(to_regnamespace, ("text",), "regnamespace"),
+        "to_regrole": Function(to_regrole, ("text",), "regrole"),
+        "default_setting": Function(default_setting, ("text",), "text"),
+        "format": Function(format_text, ("text", "_text"), "text"),
     }
-    found |= {name: Own(nothing, ("oid",), "text") for name in WITHOUT_DEFINITION}
-    found |= {name: Own(zero, ("text",), "int8") for name in SIZES}
+    found |= {name: Function(nothing, ("oid",), "text") for name in WITHOUT_DEFINITION}
+    found |= {name: Function(zero, ("text",), "int8") for name in SIZES}
     for name, catalog in VISIBILITY.items():
-        found[name] = Own(visible_in(catalog), ("oid",), "bool")
+        found[name] = Function(visible_in(catalog), ("oid",), "bool")
     for name, catalog in PRIVILEGES.items():
-        found[name] = Own(has_privilege(catalog), ("text", "text", "text"), "bool")
+        found[name] = Function(has_privilege(catalog), ("text", "text", "text"), "bool")
     return found
 
 
@@ -256,7 +256,7 @@ PRIVILEGES = {
 }
 """With two arguments they ask about the session's user."""
 
-OWN = _own()
+FUNCTIONS = _functions()
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from proxy.catalog import kinds
 from proxy.catalog.errors import LONGEST_TEXT, TOO_LARGE
 
 LONGEST_SERIES = 10_000_000
-"""Numbers of a series."""
+"""The most numbers that generate_series gives."""
 
 _REPLACED = (
     f"CASE WHEN (CAST(length(item) AS HUGEINT) + 1) * length(new) > {LONGEST_TEXT} "

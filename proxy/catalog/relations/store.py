@@ -16,9 +16,9 @@ from planner.gate import Gate
 from proxy.catalog import kinds
 from proxy.catalog.names import NAMES_OF, Directory, Relation, Routine, Type
 from proxy.catalog.parse import CATALOG, INFORMATION
-from proxy.catalog.relations import declared, information
-from proxy.catalog.relations.functions import OWN
-from proxy.catalog.relations.kept import Kept
+from proxy.catalog.relations import information, policy
+from proxy.catalog.relations.functions import FUNCTIONS
+from proxy.catalog.relations.memo import Memo
 from proxy.catalog.types import Table
 
 POSTGRES = Path(__file__).parents[1] / "postgres"
@@ -36,12 +36,12 @@ class Store:
     def __init__(self, gate: Gate) -> None:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
-        self.routes, self.statements, self.answers = Kept[bool](4096), Kept[Any](512), Kept[Table](512)
+        self.routes, self.statements, self.answers = Memo[bool](4096), Memo[Any](512), Memo[Table](512)
         for schema in SCHEMAS.values():
             self._root.execute(f"CREATE SCHEMA {schema}")
         for file in sorted(POSTGRES.glob("*.parquet")):
             self._root.execute(f"CREATE TABLE pg.{file.stem} AS SELECT * FROM read_parquet('{file}')")
-        self.relations = self._found_relations()
+        self.relations = self._read_relations()
         self._make_empty()
         self._add(gate)
         self.directory = self._directory()
@@ -63,7 +63,7 @@ class Store:
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:  # Any: rows of the catalog
         return self._root.execute(sql).fetchall()
 
-    def _found_relations(self) -> dict[str, dict[str, dict[str, str]]]:
+    def _read_relations(self) -> dict[str, dict[str, dict[str, str]]]:
         """Return the kinds of the columns of every relation of pg_catalog and information_schema."""
         found: dict[str, dict[str, dict[str, str]]] = {schema: {} for schema in SCHEMAS}
         rows = self._rows(
@@ -77,7 +77,7 @@ class Store:
         return found
 
     def _make_empty(self) -> None:
-        """Create every relation that has no rows of its own, so that asking it gives none."""
+        """Create the relations that have no rows, so that asking them gives none."""
         there = {name for (name,) in self._rows("SELECT table_name FROM duckdb_tables() WHERE schema_name = 'pg'")}
         for schema, relations in self.relations.items():
             for relation, columns in relations.items():
@@ -93,17 +93,17 @@ class Store:
         defaults = {
             row[0]: dict(zip(names, row, strict=True)) for row in self._rows(f"SELECT {columns} FROM pg.pg_type")
         }
-        self.declared = declared.relations(gate)
-        grouped: dict[str, list[declared.Row]] = defaultdict(list)
-        for relation, row in declared.rows(gate, self.declared, defaults):
+        self.declared = policy.relations(gate)
+        grouped: dict[str, list[policy.Row]] = defaultdict(list)
+        for relation, row in policy.rows(gate, self.declared, defaults):
             grouped[relation].append(row)
         for relation, rows in grouped.items():
             self._insert(relation, rows)
 
-    def _insert(self, relation: str, rows: list[declared.Row]) -> None:
+    def _insert(self, relation: str, rows: list[policy.Row]) -> None:
         columns = self.relations[CATALOG][relation]
         picked = ", ".join(f"CAST(unnest(${name}) AS {kinds.duckdb_type(kind)})" for name, kind in columns.items())
-        values = {name: [row.get(name, declared.zero_of(kind)) for row in rows] for name, kind in columns.items()}
+        values = {name: [row.get(name, policy.zero_of(kind)) for row in rows] for name, kind in columns.items()}
         self._root.execute(f"INSERT INTO pg.{relation} SELECT {picked}", values)
 
     def _directory(self) -> Directory:
@@ -154,7 +154,7 @@ class Store:
             found.keys[oid] = [found.columns.get(relation, {}).get(number, "") for number in key]
 
     def _register(self) -> None:
-        functions = {name: (own.call, own.arguments, own.returns, own.takes_null) for name, own in OWN.items()}
+        functions = {name: (own.call, own.arguments, own.returns, own.takes_null) for name, own in FUNCTIONS.items()}
         functions |= {f"name_{kind}": (call, (kind,), "text", False) for kind, call in NAMES_OF.items()}
         for name, (call, arguments, returns, takes_null) in functions.items():
             self._root.create_function(

@@ -13,7 +13,7 @@ from planner.basics.numerals import whole
 from planner.duck.sandbox import function_name
 from proxy.catalog import kinds
 from proxy.catalog.parse import Relations, definition, is_function, schema_of
-from proxy.catalog.relations.functions import OWN, TABLES
+from proxy.catalog.relations.functions import FUNCTIONS, TABLES
 
 Columns = list[tuple[str, str | None]]
 """Output columns: name and kind."""
@@ -329,8 +329,8 @@ class Inference:
 
     def _call(self, node: exp.Anonymous) -> str | None:
         name = node.name.lower()
-        if name in OWN:
-            return OWN[name].returns
+        if name in FUNCTIONS:
+            return FUNCTIONS[name].returns
         if name in TABLES:
             return next(iter(TABLES[name].columns.values()))
         first = self.kind(node.expressions[0]) if node.expressions else None
@@ -408,8 +408,8 @@ class Inference:
                 found = self.kind(parent.right if parent.left is node else parent.left)
             case exp.Neg():
                 return self._context(parent)
-            case exp.Anonymous() if parent.name.lower() in OWN:
-                arguments = OWN[parent.name.lower()].arguments
+            case exp.Anonymous() if parent.name.lower() in FUNCTIONS:
+                arguments = FUNCTIONS[parent.name.lower()].arguments
                 index = next(i for i, argument in enumerate(parent.expressions) if argument is node)
                 found = arguments[index] if index < len(arguments) else None
             case exp.Coalesce() | exp.Nullif():

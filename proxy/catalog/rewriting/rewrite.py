@@ -18,7 +18,7 @@ from planner.sql import meaning
 from proxy.catalog import kinds
 from proxy.catalog.names import Directory
 from proxy.catalog.parse import CATALOG, INFORMATION, Relations, definition, is_function, schema_of
-from proxy.catalog.relations.functions import OWN, PRIVILEGES, TABLES
+from proxy.catalog.relations.functions import FUNCTIONS, PRIVILEGES, TABLES
 from proxy.catalog.relations.store import SCHEMAS
 from proxy.catalog.rewriting.calls import CONSTANTS, LEAST_ARGUMENTS, PLAIN, RENAMED, series
 from proxy.catalog.rewriting.infer import Inference, number_of, output_name
@@ -244,12 +244,12 @@ class Rewriter:
 
     def _registered(self, inner: exp.Expr, kind: str, source: str | None) -> exp.Expr:
         if inner.is_string:
-            found = OWN[f"to_{kind}"].call(self._directory, inner.name) if f"to_{kind}" in OWN else None
+            found = FUNCTIONS[f"to_{kind}"].call(self._directory, inner.name) if f"to_{kind}" in FUNCTIONS else None
             if found is None and inner.name != "-":
                 raise UnknownTable(f'{WHAT.get(kind, kind)} "{inner.name}" does not exist', hint="check its name")
             return cast(exp.Literal.number(found or 0), kind)
         if source in kinds.TEXTS or (isinstance(inner, exp.Cast) and kinds.of_type(inner.to) in kinds.TEXTS):
-            return own_call(f"to_{kind}", [inner]) if f"to_{kind}" in OWN else cast(inner, kind)
+            return own_call(f"to_{kind}", [inner]) if f"to_{kind}" in FUNCTIONS else cast(inner, kind)
         return cast(inner, kind)
 
     def bracket(self, node: exp.Bracket) -> exp.Expr:
@@ -312,7 +312,7 @@ class Rewriter:
             arguments = [self._session(USER), *arguments]
         if name == "has_column_privilege":
             return self._column_privilege(arguments)
-        if name in OWN:
+        if name in FUNCTIONS:
             return own_call(name, arguments)
         if name in CONSTANTS:
             return exp.convert(CONSTANTS[name])

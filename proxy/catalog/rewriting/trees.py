@@ -10,7 +10,7 @@ from planner.basics.errors import UnknownFunction
 from planner.duck.sandbox import span
 from proxy.catalog import kinds
 from proxy.catalog.errors import InvalidText
-from proxy.catalog.relations.functions import OWN
+from proxy.catalog.relations.functions import FUNCTIONS
 from proxy.wire import values
 
 
@@ -70,7 +70,7 @@ def limited(node: exp.Expr, to: exp.Expr) -> exp.Expr:
 
 
 def own_call(name: str, arguments: list[exp.Expr]) -> exp.Expr:
-    own = OWN[name]
+    own = FUNCTIONS[name]
     missing = len(own.arguments) - len(arguments)
     rest = list(own.defaults[len(own.defaults) - missing :]) if 0 < missing <= len(own.defaults) else []
     given = [*arguments[: len(own.arguments)], *map(exp.convert, rest)]

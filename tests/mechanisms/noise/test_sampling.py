@@ -88,6 +88,7 @@ def test_neighbouring_draws_are_independent() -> None:
         assert not fits(np.bincount(5 * left + repeated, minlength=25), pairs)
 
 
+@pytest.mark.slow
 def test_rounded_gaussian_agrees_with_opendp_and_one_percent_of_scale_does_not() -> None:
     """OpenDP draws the discrete Gaussian; at a deviation of 2^20 it and the rounded one differ by 1e-13."""
     dp.enable_features("contrib")

@@ -6,14 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.basics.cache import ENTRY, Kept, array_bytes
+from planner.basics.cache import ENTRY, BoundedCache, array_bytes
 
 MOST = 10 * ENTRY
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 12 * ENTRY))))
 def test_all_that_is_kept_stays_within_the_bound_but_for_a_single_value(puts: list[tuple[int, int]]) -> None:
-    kept, sizes = Kept[int](MOST), dict[int, int]()
+    kept, sizes = BoundedCache[int](MOST), dict[int, int]()
     for number, (key, size) in enumerate(puts):
         kept.put(key, number, size)
         sizes[key] = size + ENTRY
@@ -24,7 +24,7 @@ def test_all_that_is_kept_stays_within_the_bound_but_for_a_single_value(puts: li
 
 
 def test_what_was_asked_for_last_is_forgotten_last() -> None:
-    kept = Kept[str](3 * ENTRY)
+    kept = BoundedCache[str](3 * ENTRY)
     for name in ("a", "b", "c"):
         kept.put(name, name, 0)
     assert kept.get("a") == "a"
@@ -33,7 +33,7 @@ def test_what_was_asked_for_last_is_forgotten_last() -> None:
 
 
 def test_what_was_taken_out_is_not_there_and_takes_no_room() -> None:
-    kept = Kept[str](MOST)
+    kept = BoundedCache[str](MOST)
     kept.put("a", "value", 5)
     assert kept.pop("a") == "value"
     assert (kept.pop("a"), kept.get("a"), kept.bytes, len(kept)) == (None, None, 0, 0)

@@ -850,7 +850,7 @@ def test_python_chooses_as_sql_does(people: Callable[..., Session]) -> None:
         assert last == Considered(BY_FIVE, False, None, None, 0.0, None, None, last.rest, last.why)
         assert connection.choose(NESTED, snr=100, rho=RHO).cost == 0
         assert session.execute(call(*NESTED)).cost == 0
-        with pytest.raises(dbapi.ProgrammingError, match="a list of texts"):
+        with pytest.raises(connection.ProgrammingError, match="a list of texts"):
             connection.choose(BY_SEX)
         with pytest.raises(connection.DataError, match="got 1"):
             connection.choose([BY_SEX])
@@ -862,7 +862,7 @@ def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
     text = "it's a $$ \\n \n back\\slash -- ; \" ü"
     read = gates.statement.read(functions.written("choose", [text, text], rule=text))
     assert isinstance(read, gates.statement.Query)
-    _, found = functions.taken(read.tree, gates.FUNCTIONS)
+    _, found = functions.extract_call(read.tree, gates.FUNCTIONS)
     assert found is not None
     assert [item.value for item in found.arguments["sqls"].value] == [text, text]
     assert found.arguments["rule"].value == text
@@ -871,9 +871,11 @@ def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
 def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
     people: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def plan(session: Session, arguments: functions.Arguments) -> functions.Planned:
+    def plan(session: Session, arguments: functions.Arguments) -> functions.PlannedCall:
         rows = [(arguments["word"].value, arguments["times"].value), (session.analyst, None)]
-        return functions.Planned((), ("default",), "free", ("Echo",), (), lambda *_: functions.Told(rows, Fraction(0)))
+        return functions.PlannedCall(
+            (), ("default",), "free", ("Echo",), (), lambda *_: functions.CallResult(rows, Fraction(0))
+        )
 
     parameters = (functions.Parameter("word", "text", required=True), functions.Parameter("times", "number"))
     columns = {"said": "VARCHAR", "times": "DOUBLE"}

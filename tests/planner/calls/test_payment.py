@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from planner.calls.rounds import payment, roster, rounds
-from planner.calls.rounds.model import Asked
-from planner.calls.rounds.offer import Settled
+from planner.calls.rounds.model import RoundQuery
+from planner.calls.rounds.offer import Offer
 from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.rounds import Terms
 from planner.cells import bills
@@ -53,15 +53,15 @@ def enlist(gate: Gate, name: str, sql: str, error: float) -> None:
     gate.session(name).execute(f"SELECT * FROM noisegate.enlist('r', $${sql}$$, error => {error})")
 
 
-def queries(gate: Gate) -> list[Asked]:
+def queries(gate: Gate) -> list[RoundQuery]:
     return [rounds.asked(gate, entry) for entry in roster.entries(gate.ledger, "r")]
 
 
-def settled(gate: Gate, asked: Sequence[Asked], **terms: Any) -> Settled:
+def settled(gate: Gate, asked: Sequence[RoundQuery], **terms: Any) -> Offer:
     return rounds.settle(gate.session(asked[0].entry.analyst), "r", asked, Terms(**terms))
 
 
-def of(asked: Sequence[Asked], *names: str) -> list[Asked]:
+def of(asked: Sequence[RoundQuery], *names: str) -> list[RoundQuery]:
     return [query for query in asked if query.entry.analyst in names]
 
 
@@ -71,7 +71,7 @@ def stands(gate: Gate, charges: Sequence[Charge], name: str) -> int:
     return quote.account_after
 
 
-def share(found: Settled, name: str) -> list[Cost]:
+def share(found: Offer, name: str) -> list[Cost]:
     """Return what is charged to somebody, as costs."""
     deal = found.deal
     if not deal.shares:
@@ -79,7 +79,7 @@ def share(found: Settled, name: str) -> list[Cost]:
     return [cost for who, _, cost in deal.shared if who == name]
 
 
-def released(found: Settled) -> list[Cost]:
+def released(found: Offer) -> list[Cost]:
     return [charge.cost for charge in found.together.charges]
 
 

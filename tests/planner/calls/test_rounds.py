@@ -28,7 +28,7 @@ from planner.basics.errors import (
 )
 from planner.calls.rounds import axes, payment, roster, rounds, solve
 from planner.calls.rounds.offer import RELEASED
-from planner.calls.rounds.payment import MECHANISMS, filled
+from planner.calls.rounds.payment import MECHANISMS, water_levels
 from planner.calls.rounds.rounds import Terms
 from planner.cells.bills import covers
 from planner.cells.costs import rho_of
@@ -38,6 +38,8 @@ from planner.ledger.kinds import Kind
 from planner.session import Session
 from planner.sql.workload import Floats
 from tests.planner.gates import open_gate
+
+pytestmark = pytest.mark.slow  # whole rounds through a gate
 
 ROWS = """SELECT ['n', 's', 'w'][1 + i % 3] AS region, CASE WHEN i % 7 < 3 THEN 'F' ELSE 'M' END AS sex,
     (i * 37 % 60)::INTEGER AS age, (i % 11)::INTEGER AS income FROM range(4000) AS r(i)"""
@@ -470,9 +472,9 @@ def test_a_given_rho_scales_all_errors_alike(opened: Open) -> None:
 def test_savings_are_poured_out_by_weight() -> None:
     limits = {"ann": Fraction(4), "bob": Fraction(1), "eve": Fraction(0)}
     weights = {"ann": Fraction(1), "bob": Fraction(1), "eve": Fraction(5)}
-    assert filled(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
-    assert filled(Fraction(9), limits, weights) == limits
-    assert filled(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
+    assert water_levels(Fraction(3), limits, weights) == {"ann": 2, "bob": 1, "eve": 0}
+    assert water_levels(Fraction(9), limits, weights) == limits
+    assert water_levels(Fraction(-1), limits, weights) == dict.fromkeys(limits, 0)
 
 
 def test_weights_say_who_gains(opened: Open) -> None:
@@ -788,7 +790,7 @@ def test_filters_that_leave_nothing_to_swap_are_one_problem_with_a_certificate(
         plan = settled(gate)
         assert plan.bound <= float(plan.rho) <= plan.bound * 1.02
         with monkeypatch.context() as limits:
-            limits.setattr(axes, "MAX_WORK", 2**16)
+            limits.setattr(axes, "MAX_ROUND_WORK", 2**16)
             apart = settled(gate)
         assert plan.rho < apart.rho
         assert apart.bound is None or apart.bound <= float(plan.rho)

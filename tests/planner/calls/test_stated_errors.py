@@ -23,6 +23,8 @@ from planner.gate import Gate
 from planner.session import Session
 from tests.planner.gates import open_gate, write
 
+pytestmark = pytest.mark.slow  # simulations of every decider
+
 SIZES = (0, 1, 10, 30, 100, 1000, 100_000)
 TAU, EPSILON, COPIED = 5, Fraction(18, 100), 1000
 DRAWS, FALSE_ALARM = 20_000, 1e-8

@@ -15,7 +15,7 @@ import pytest
 
 from planner.basics.errors import BudgetExceeded, LedgerFailed
 from planner.calls.rounds import roster
-from planner.calls.rounds.roster import Wish
+from planner.calls.rounds.roster import Accuracy
 from planner.curator import relocation
 from planner.curator.relocation import relocate
 from planner.ledger.accounts import Caps
@@ -51,7 +51,7 @@ def used(place: Place) -> None:
         pay(ledger, replace(draft("of bob"), analyst="bob", version=2))
         ledger.move(Fraction(1, 8), source="alice", target="bob", caps=CAPS)
         for number in range(3):
-            roster.enlist(ledger, "q3", "alice", f"SELECT {number}", Wish(10.0, 0.95))
+            roster.enlist(ledger, "q3", "alice", f"SELECT {number}", Accuracy(10.0, 0.95))
         roster.withdraw(ledger, "q3", "alice", 2)
 
 
@@ -86,7 +86,7 @@ def test_all_of_a_ledger_is_moved_and_the_old_place_is_closed(places: tuple[Plac
         Ledger.open(old)
     with Ledger.open(new) as ledger:
         assert pay(ledger, replace(draft("next"), version=2)).id == 7
-        assert roster.enlist(ledger, "q3", "bob", "SELECT 9", Wish(5.0, 0.95)).number == 4
+        assert roster.enlist(ledger, "q3", "bob", "SELECT 9", Accuracy(5.0, 0.95)).number == 4
         ledger.move(Fraction(1, 8), source="alice", target="bob", caps=CAPS)
         assert ledger.moved() == {"alice": Fraction(-1, 4), "bob": Fraction(1, 4)}
 

@@ -19,6 +19,7 @@ from planner.plans.plan import Part
 from planner.plans.result import Result
 from planner.session import Session
 from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
+from tests.tiers import sampled
 
 CASES = cases()
 ANSWERS = [case for case in CASES if "levels" not in case.notes and "runs" not in case.notes]
@@ -145,7 +146,7 @@ def test_the_corpus_has_200_statements() -> None:
     assert len(ANSWERS) + len(QUANTILES) >= 200
 
 
-@pytest.mark.parametrize("case", ANSWERS, ids=lambda case: case.id)
+@pytest.mark.parametrize("case", sampled(ANSWERS), ids=lambda case: case.id)
 def test_the_answer_without_noise_is_the_oracles(case: Case, session: Session, oracle: Oracle) -> None:
     result = answered(case, session)
     tree = oracle.read(plain(case))

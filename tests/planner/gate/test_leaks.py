@@ -27,6 +27,8 @@ from planner.session import Session
 from planner.sources.measure import Meter
 from tests.planner.gates import KINDS, open_gate, policy, source
 
+pytestmark = pytest.mark.slow  # whole gates on neighbouring tables
+
 POLICY = """
 [tables.people]
 source = "{people}"

@@ -32,6 +32,8 @@ from planner.sources.measure import Meter
 from planner.sql import statement
 from tests.planner.gates import open_gate, switch_noise_off
 
+pytestmark = pytest.mark.slow  # thousands of draws from whole gates
+
 FALSE_ALARM = 1e-8
 
 GROUPS = 400

@@ -23,7 +23,7 @@ from planner.cells.workspace import Axis, Workspace
 from planner.gate import Gate
 from planner.history import marginals, recall
 from planner.history.chart import Chart
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask, planned
 from planner.plans.plan import Plan
@@ -300,7 +300,7 @@ def test_totals_are_the_sums_of_their_parts_up_to_rounding(session: Session) -> 
     assert abs(rows_of(session, "SELECT count(*) FROM people")[()] - found[None, None, None]) <= 1
 
 
-def told_by(gate: Gate, release: Release) -> Told:
+def told_by(gate: Gate, release: Release) -> MarginalEvidence:
     found = marginals.read(release, gate.policy.tables["people"])
     assert found is not None
     return found
@@ -351,7 +351,7 @@ def _standardised(A: tuple[int, ...], sizes: tuple[int, ...], precision: float) 
     return rows * np.sqrt(precision / norms)[:, None]
 
 
-def _placed(found: Told, workspace: Workspace) -> np.ndarray:
+def _placed(found: MarginalEvidence, workspace: Workspace) -> np.ndarray:
     return np.vstack([_standardised(A, workspace.shape, e) for A, e in found.precisions.items()])
 
 
@@ -461,7 +461,7 @@ def test_small_questions_after_a_large_one_are_free(session: Session) -> None:
 
 def told_in_full(
     workspace: Workspace, parts: list[tuple[int, ...]], generator: np.random.Generator
-) -> tuple[Told, Any]:
+) -> tuple[MarginalEvidence, Any]:
     """Return what a release of random precisions tells, and its coefficients as standardised rows and values."""
     precisions = {A: float(generator.uniform(0.2, 3)) for A in parts}
     tables, rows, y = {}, [], []
@@ -471,7 +471,7 @@ def told_in_full(
         tables[A] = helmert.centred(told * np.sqrt(norms / precision))
         rows.append(_standardised(A, workspace.shape, precision))
         y.append(told.ravel())
-    return Told(1, workspace, precisions, tables.__getitem__), (np.vstack(rows), np.concatenate(y))
+    return MarginalEvidence(1, workspace, precisions, tables.__getitem__), (np.vstack(rows), np.concatenate(y))
 
 
 def axis(gate: Gate, column: str, atoms: list[int]) -> Axis:
@@ -571,7 +571,7 @@ def test_uneven_cuts_state_at_least_the_variance_that_they_have(gate: Gate) -> N
     whole = (axis(gate, "level", list(range(9))), axis(gate, "sex", [0, 1]))
     workspace = Workspace(gate.policy.tables["people"], whole)
     y = np.arange(18.0).reshape(9, 2)
-    plain = Told(1, workspace, helmert.plain((9, 2), (0, 1), 2.0), _parts_of(y).__getitem__)
+    plain = MarginalEvidence(1, workspace, helmert.plain((9, 2), (0, 1), 2.0), _parts_of(y).__getitem__)
     cut = axis(gate, "level", [0, 0, 0, 1, 1, 1, 1, 2, 2])
     found = marginals.onto(plain, Workspace(workspace.table, (cut, whole[1])))
     assert helmert.cell_variance((3, 2), found.precisions, (0, 1)) == pytest.approx(2.0 * 4)

@@ -15,7 +15,7 @@ from mechanisms.gaussian.known import Known, nothing_known
 from planner.cells.workspace import Workspace
 from planner.gate import Gate
 from planner.history.chart import Chart, Evidence, Forms, evidence, made_evidence
-from planner.history.marginals import Told
+from planner.history.marginals import MarginalEvidence
 from planner.history.pool import Pool, added, added_told, key_of, pooled
 from planner.history.recall import History
 from planner.ledger.accounts import Content
@@ -117,8 +117,8 @@ def test_what_was_not_read_from_a_release_is_not_added_to_anything(table: Table)
 def test_precisions_about_the_same_marginals_add_up(table: Table) -> None:  # noqa: F811
     workspace = Workspace(table, (axis(table, "b", [0, 1, 2, 2]),))
     told = [
-        Told(1, workspace, {(): 1.0, (0,): 2.0}, lambda A: np.full([3] * len(A), 1.0)),
-        Told(2, workspace, {(): 3.0, (0,): 2.0}, lambda A: np.full([3] * len(A), 5.0)),
+        MarginalEvidence(1, workspace, {(): 1.0, (0,): 2.0}, lambda A: np.full([3] * len(A), 1.0)),
+        MarginalEvidence(2, workspace, {(): 3.0, (0,): 2.0}, lambda A: np.full([3] * len(A), 5.0)),
     ]
     both = added_told(told)
     assert both.ids == (1, 2)

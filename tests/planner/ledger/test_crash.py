@@ -23,6 +23,8 @@ from planner.gate import Gate
 from tests.planner.gate_worker import QUESTIONS
 from tests.planner.gates import KINDS, open_gate, source, write
 
+pytestmark = pytest.mark.slow  # gates that fail at every step
+
 COLUMNS = 'age = { type = "integer", min = 0, max = 110 }\nsex = { values = ["F", "M"] }\n'
 ROWS = "SELECT range % 90 AS age, CASE WHEN range % 3 = 0 THEN 'F' ELSE 'M' END AS sex FROM range({n})"
 COPY = '[tables.copy]\nsource = "{source}"\nsynthetic_of = "people"\n'

@@ -16,6 +16,8 @@ from scipy.stats import binom
 from planner.gate import Gate
 from tests.planner.gates import open_gate
 
+pytestmark = pytest.mark.slow  # thousands of draws from whole gates
+
 FALSE_ALARM = 1e-9
 SIZES = [0, 1, 2, 5, 20, 51, 100, 1000]
 GROUPS = 20

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.policy.domain import MAX_VALUES, Domain, show_duration, whole_steps
+from planner.basics.limits import MAX_VALUES
+from planner.policy.domain import Domain, show_duration, whole_steps
 
 AGE = Domain("integer", low=17, high=90, step=1)
 SEX = Domain("text", values=("Female", "Male"))

@@ -24,7 +24,7 @@ from mechanisms.deciders import deciders
 from mechanisms.deciders.deciders import Histogram
 from planner.calls.call import Constant
 from planner.calls.verify import decisions
-from planner.calls.verify.decisions import Wish
+from planner.calls.verify.decisions import VerifyArguments
 from planner.calls.verify.synthetic import Subject, subject
 from planner.curator.fidelity import fidelity
 from planner.gate import Gate
@@ -124,8 +124,8 @@ def opened(folder: Path, shape: Shape, *, copy: str | None = None) -> Gate:
 
 def statistics(gate: Gate, about: Subject) -> Iterator[tuple[str, Any, Any]]:
     """Yield what each decider of each group is given, of the protected table and of the copy."""
-    wish = Wish(Fraction(3), False, Fraction(1), "auto", 0.05, False)
-    found = enumerate(decisions.claimed(about, wish))
+    wish = VerifyArguments(Fraction(3), False, Fraction(1), "auto", 0.05, False)
+    found = enumerate(decisions.claims_of(about, wish))
     queries = {group: decisions._query(about, wish, case.claim) for group, case in found if case.claim is not None}
     offered = {group: deciders.candidates(query, epsilon=wish.epsilon) for group, query in queries.items()}
     for name in next(iter(offered.values()), {}):

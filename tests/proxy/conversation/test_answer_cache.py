@@ -14,7 +14,7 @@ import pytest
 from planner.basics.cache import ENTRY
 from planner.gate import Gate
 from planner.plans.plan import Plan
-from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, Recall, key_of
+from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, AnswerCache, key_of
 from proxy.conversation.route import Outcome, Price
 
 SQL = "SELECT count(*) FROM adult"
@@ -28,10 +28,10 @@ def gate(adult_policy: Path) -> Iterator[Gate]:
 
 
 @pytest.fixture
-def recall(gate: Gate) -> Iterator[Recall]:
-    recall = Recall(gate.policy.ledger)
-    yield recall
-    recall.close()
+def cache(gate: Gate) -> Iterator[AnswerCache]:
+    cache = AnswerCache(gate.policy.ledger)
+    yield cache
+    cache.close()
 
 
 def answer(gate: Gate, sql: str = SQL) -> Outcome:
@@ -42,69 +42,69 @@ def answer(gate: Gate, sql: str = SQL) -> Outcome:
     return Outcome(result.tag, (), result.rows, Price.of(result.plan, result.cost), result.cost)
 
 
-def keep(recall: Recall, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:
-    recall.put(key_of(sql, (), gate.session("ann").settings), outcome, stamp=recall.stamp())
+def keep(cache: AnswerCache, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:
+    cache.put(key_of(sql, (), gate.session("ann").settings), outcome, stamp=cache.stamp())
 
 
-def kept(recall: Recall, gate: Gate, sql: str = SQL) -> Outcome | None:
-    return recall.get(key_of(sql, (), gate.session("ann").settings), recall.stamp())
+def kept(cache: AnswerCache, gate: Gate, sql: str = SQL) -> Outcome | None:
+    return cache.get(key_of(sql, (), gate.session("ann").settings), cache.stamp())
 
 
-def test_a_free_answer_is_kept(gate: Gate, recall: Recall) -> None:
+def test_a_free_answer_is_kept(gate: Gate, cache: AnswerCache) -> None:
     outcome = answer(gate)
     assert outcome.cost == 0
-    keep(recall, gate, outcome)
-    assert kept(recall, gate) is outcome
+    keep(cache, gate, outcome)
+    assert kept(cache, gate) is outcome
 
 
-def test_a_new_release_of_anyone_makes_it_old(gate: Gate, recall: Recall, adult_policy: Path) -> None:
-    keep(recall, gate, answer(gate))
+def test_a_new_release_of_anyone_makes_it_old(gate: Gate, cache: AnswerCache, adult_policy: Path) -> None:
+    keep(cache, gate, answer(gate))
     other = Gate.open(adult_policy)
     other.session("bob").execute("SELECT sex, count(*) FROM adult GROUP BY sex")
     other.close()
-    assert kept(recall, gate) is None
-    keep(recall, gate, answer(gate))
+    assert kept(cache, gate) is None
+    keep(cache, gate, answer(gate))
     gate.session("ann").execute("SELECT race, count(*) FROM adult GROUP BY race")
-    assert kept(recall, gate) is None
+    assert kept(cache, gate) is None
 
 
-def test_a_refreshed_table_makes_it_old(gate: Gate, recall: Recall) -> None:
-    keep(recall, gate, answer(gate))
+def test_a_refreshed_table_makes_it_old(gate: Gate, cache: AnswerCache) -> None:
+    keep(cache, gate, answer(gate))
     gate.refresh("adult")
-    assert kept(recall, gate) is None
+    assert kept(cache, gate) is None
 
 
-def test_an_answer_that_a_release_overtook_is_not_kept(gate: Gate, recall: Recall) -> None:
-    outcome, stamp = answer(gate), recall.stamp()
+def test_an_answer_that_a_release_overtook_is_not_kept(gate: Gate, cache: AnswerCache) -> None:
+    outcome, stamp = answer(gate), cache.stamp()
     gate.session("ann").execute("SELECT race, count(*) FROM adult GROUP BY race")
-    recall.put(key_of(SQL, (), gate.session("ann").settings), outcome, stamp=stamp)
-    assert kept(recall, gate) is None
+    cache.put(key_of(SQL, (), gate.session("ann").settings), outcome, stamp=stamp)
+    assert kept(cache, gate) is None
 
 
-def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, recall: Recall) -> None:
+def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, cache: AnswerCache) -> None:
     outcome = answer(gate)
     for unfit in (
         replace(outcome, cost=Fraction(1, 1000)),
         replace(outcome, price=None),
         replace(outcome, rows=[(1,)] * (MOST_ROWS + 1)),
     ):
-        keep(recall, gate, unfit)
-        assert kept(recall, gate) is None
+        keep(cache, gate, unfit)
+        assert kept(cache, gate) is None
 
 
-def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: Recall) -> None:
+def test_the_bytes_of_answers_are_bounded(gate: Gate, cache: AnswerCache) -> None:
     outcome = replace(answer(gate), rows=[("x" * 1_000_000,)])
     most = MOST_BYTES // (2 * outcome.size + ENTRY)
     assert 10 < most < 100
     for number in range(most + 5):
-        keep(recall, gate, outcome, f"{SQL} WHERE age > {number}")
-    assert kept(recall, gate, f"{SQL} WHERE age > 4") is None
-    assert kept(recall, gate, f"{SQL} WHERE age > 5") is outcome
+        keep(cache, gate, outcome, f"{SQL} WHERE age > {number}")
+    assert kept(cache, gate, f"{SQL} WHERE age > 4") is None
+    assert kept(cache, gate, f"{SQL} WHERE age > 5") is outcome
 
 
-def test_a_kept_answer_holds_nothing_of_its_plan(gate: Gate, recall: Recall) -> None:
+def test_a_kept_answer_holds_nothing_of_its_plan(gate: Gate, cache: AnswerCache) -> None:
     """A plan holds all that was known when it was made: a thousand answers would hold a thousand matrices."""
-    keep(recall, gate, answer(gate))
+    keep(cache, gate, answer(gate))
     gc.collect()
     assert not [found for found in gc.get_objects() if isinstance(found, Plan)]
 
@@ -133,7 +133,7 @@ def test_settings_values_and_their_types_are_part_of_the_question(gate: Gate) ->
 
 
 def test_without_a_ledger_nothing_is_kept(gate: Gate, tmp_path: Path) -> None:
-    recall = Recall(tmp_path / "none.sqlite")
-    assert recall.stamp() is None
-    recall.put(key_of(SQL, (), gate.session("ann").settings), answer(gate), stamp=None)
-    assert recall.get(key_of(SQL, (), gate.session("ann").settings), None) is None
+    cache = AnswerCache(tmp_path / "none.sqlite")
+    assert cache.stamp() is None
+    cache.put(key_of(SQL, (), gate.session("ann").settings), answer(gate), stamp=None)
+    assert cache.get(key_of(SQL, (), gate.session("ann").settings), None) is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from planner.gate import Gate
 from planner.session import Session
 from proxy.catalog.variables import Variables
-from proxy.conversation import session as sessions
-from proxy.conversation.session import Conversation, Work
+from proxy.conversation import outbox, runner
+from proxy.conversation.session import LONG_SQL, Conversation
+from proxy.conversation.steps import Work
 from proxy.conversation.ticket import CANCELED, TIMEOUT, Stopped
 from proxy.wire import messages as m
 from proxy.wire import oids
@@ -32,10 +33,13 @@ SYNC = m.Sync()
 class Talk:
     """Drives a conversation, doing its work at once."""
 
-    def __init__(self, gate: Gate, analyst: str = "ann") -> None:
+    def __init__(self, gate: Gate, analyst: str = "ann", *, others: Callable[[], int] = lambda: 0) -> None:
         self.session: Session = gate.session(analyst)
         self.conversation = Conversation(
-            self.session, variables=Variables(), make_catalog=lambda settings: SmallCatalog(settings)
+            self.session,
+            variables=Variables(),
+            make_catalog=lambda settings: SmallCatalog(settings),
+            held_elsewhere=others,
         )
         self.work: list[str] = []
 
@@ -167,7 +171,7 @@ def test_an_unexpected_error_shows_nothing_of_itself(talk: Talk, monkeypatch: py
 
 
 def test_a_text_that_is_too_long_is_refused(talk: Talk) -> None:
-    assert error(talk(f"SELECT '{'x' * sessions.LONG_SQL}'"))["C"] == "54000"
+    assert error(talk(f"SELECT '{'x' * LONG_SQL}'"))["C"] == "54000"
 
 
 def test_function_calls_by_number_are_refused(talk: Talk) -> None:
@@ -477,7 +481,7 @@ WIDE = "SELECT repeat('x', 1000) AS x FROM (VALUES (1), (2), (3), (4), (5), (6),
 
 
 def test_the_rows_that_open_portals_keep_are_bounded(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_HELD", 50_000)
+    monkeypatch.setattr(runner, "MOST_HELD", 50_000)
     talk("BEGIN")
     found = [talk(*portal(f"p{number}", WIDE, 1), SYNC) for number in range(5)]
     assert ["E" in kinds(each) for each in found[:4]] == [False] * 4
@@ -488,7 +492,7 @@ def test_the_rows_that_open_portals_keep_are_bounded(talk: Talk, monkeypatch: py
 
 
 def test_a_portal_that_was_read_to_its_end_keeps_nothing(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_HELD", 50_000)
+    monkeypatch.setattr(runner, "MOST_HELD", 50_000)
     talk("BEGIN")
     for number in range(20):
         assert kinds(talk(*portal(f"p{number}", WIDE, 0), SYNC)).count("D") == 10
@@ -504,12 +508,16 @@ def test_a_cursor_that_was_executed_to_its_end_still_goes_back(talk: Talk) -> No
     talk("ROLLBACK")
 
 
+def held_by_others(talks: list[Talk], me: int) -> int:
+    return sum(talk.conversation.held for number, talk in enumerate(talks) if number != me)
+
+
 def test_the_rows_of_all_connections_of_an_analyst_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "MOST_HELD_BY_ANALYST", 50_000)
-    talks = [Talk(gate) for _ in range(5)]
-    for talk in talks:
-        talk.conversation._held_elsewhere = lambda me=talk: sum(t.conversation.held for t in talks if t is not me)  # type: ignore[misc]
-        talk("BEGIN")
+    monkeypatch.setattr(runner, "MOST_HELD_BY_ANALYST", 50_000)
+    talks: list[Talk] = []
+    for number in range(5):
+        talks.append(Talk(gate, others=lambda me=number: held_by_others(talks, me)))
+        talks[number]("BEGIN")
     found = [talk(*portal("p", WIDE, 1), SYNC) for talk in talks]
     assert ["E" in kinds(each) for each in found] == [False] * 4 + [True]
     assert "your connections keep" in error(found[4])["M"]
@@ -522,7 +530,7 @@ def test_a_simple_query_and_a_copy_that_are_being_read_count(
     talk: Talk, monkeypatch: pytest.MonkeyPatch, sql: str
 ) -> None:
     held: list[int] = []
-    monkeypatch.setattr(sessions, "FEW", 0)  # so that rows are encoded as a piece of work
+    monkeypatch.setattr(outbox, "FEW", 0)  # so that rows are encoded as a piece of work
     monkeypatch.setattr(talk, "do", lambda work: (held.append(talk.conversation.held), work.run())[1])
     talk(sql)
     assert max(held) > 10_000

@@ -1,6 +1,6 @@
 """A real server with heavy statements: those that are stopped give their places back, and nobody else is kept waiting.
 
-TIME_LIMIT is out of the way here: what ends, ends since it was interrupted.
+The limits on time are out of the way here: what ends, ends since it was interrupted.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    for module in (sandbox, answer):
-        monkeypatch.setattr(module, "TIME_LIMIT", 1e6)
+    monkeypatch.setattr(sandbox, "SANDBOX_SECONDS", 1e6)
+    monkeypatch.setattr(answer, "TIME_LIMIT", 1e6)
     with running(policy, catalog=policy_catalog, metrics_port=0) as found:
         yield found
 
@@ -206,14 +206,15 @@ def test_the_health_check_needs_no_place(server: Running) -> None:
 
 SERVE = """
 import sys, threading
-from planner import sandbox
+from planner.duck import sandbox
 from planner.session import Session
-from proxy import cli, house
-sandbox.TIME_LIMIT = 1e6
-house.GRACE, house.LAST_MOMENTS = 1.0, 1.0
+from proxy.cli.main import main
+from proxy.server import shared
+sandbox.SANDBOX_SECONDS = 1e6
+shared.GRACE, shared.LAST_MOMENTS = 1.0, 1.0
 if sys.argv.pop(1) == "stuck":
     Session.execute = lambda *_, **__: threading.Event().wait()
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 
 

@@ -15,7 +15,9 @@ from planner.duck import sandbox
 from planner.duck.sandbox import PIECE, fetched
 from planner.gate import Gate
 from proxy.catalog.variables import Variables
-from proxy.conversation.session import CHUNK, CHUNK_BYTES, Conversation, Work
+from proxy.conversation.outbox import CHUNK, CHUNK_BYTES
+from proxy.conversation.session import Conversation
+from proxy.conversation.steps import Work
 from proxy.server import server as servers
 from proxy.server.connection import Connection
 from proxy.wire import messages as m

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from planner.policy.passwords import scram_verifier
-from proxy.server import auth
-from proxy.server.auth import BINDING, PLAIN, PLUS
+from proxy.login import auth
+from proxy.login.auth import BINDING, PLAIN, PLUS
 from proxy.wire import messages as m
 from tests.conftest import copy_adult
 from tests.proxy.raw import RawClient, Reply, kinds, raw, split

@@ -104,6 +104,11 @@ def test_floats_are_written_as_postgresql_writes_them() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("value", [3.4028234663852886e38, -3.4025001647762064e38])
+def test_a_float_near_the_largest_one_is_not_rounded_beyond_it(value: float) -> None:
+    assert again(value, oids.FLOAT4, TEXT) == value
+
+
 def test_intervals_are_written_as_postgresql_writes_them() -> None:
     written = {
         Interval(): "00:00:00",

@@ -1,0 +1,1 @@
+"""Who a client is, and which session it gets; no sockets."""
