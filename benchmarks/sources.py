@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.cells.workspace import Axis, Feature
 from planner.policy.domain import Domain
-from planner.policy.file import Column, Table
+from planner.policy.table import Column, Table
 from planner.sources.source import open_source
 from tests.planner.engines import owner, url
 from tests.proxy.postgres import running

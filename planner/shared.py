@@ -28,7 +28,8 @@ from planner.ledger.accounts import Caps
 from planner.ledger.ledger import Ledger
 from planner.plans.moment import Moment
 from planner.plans.plan import Prepared, prepare
-from planner.policy.file import Policy, Table, budget_cap, refusal
+from planner.policy.file import Policy, budget_cap, refusal
+from planner.policy.table import Table
 from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.compile import compile_query
@@ -52,7 +53,7 @@ class Shared:
         known = BoundedCache[Any](KEPT_BYTES)
         self.histories = {name: History(table, known) for name, table in protected.items()}
         self.books = Books(policy, ledger)
-        self.sandbox = Sandbox(policy)
+        self.sandbox = Sandbox(policy.tables)
         self.cap = budget_cap(policy)
         self._ready = BoundedCache[Ready](KEPT_READY)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB

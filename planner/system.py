@@ -11,7 +11,7 @@ from mechanisms.noise.accounting import gaussian_epsilon, rho_to_epsilon
 from planner.calls.rounds import roster
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, Row, create
-from planner.duck.sandbox import Workbench
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import View, shown_payers
 from planner.ledger.kinds import Kind
 from planner.ledger.ledger import Ledger

@@ -22,9 +22,11 @@ from sqlglot import exp
 
 from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
+from planner.basics.nodes import span
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, create
-from planner.duck.sandbox import Sandbox, Workbench, span
+from planner.duck.sandbox import Sandbox
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Caps, Charge, Quote, Release
 from planner.ledger.stores import Connection
 from planner.plans import explain

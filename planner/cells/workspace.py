@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 Feature = tuple[str, int]
 """A measured column and the power of its grid index; the count of records is feature 0 and has no name."""

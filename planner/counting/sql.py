@@ -24,7 +24,7 @@ from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.counting.edges import edge
 from planner.counting.tally import Cut, Tally
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 
 SMALL_DOMAIN = 128
 """Columns with at most so many values are grouped by value, whatever the query, so that the vector serves again."""

@@ -42,7 +42,7 @@ def _sources(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
 
 def _views(policy: Policy) -> Iterator[tuple[KeyPath, str]]:
     try:
-        catalog(policy, Sandbox(policy))
+        catalog(policy, Sandbox(policy.tables))
     except PolicyRefusal as refused:
         yield from ((tuple(mistake.where.split(".")), mistake.text) for mistake in refused.mistakes)
     except Refusal as refused:

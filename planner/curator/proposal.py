@@ -14,8 +14,8 @@ from pathlib import Path
 import duckdb
 
 from planner.basics.errors import SourceFailed
-from planner.policy.file import Table
 from planner.policy.location import EXAMPLES, Location, holds_secret, located, table_name
+from planner.policy.table import Table
 from planner.policy.toml import basic_string, quoted
 from planner.sources.source import open_source
 

@@ -18,7 +18,7 @@ from planner.cells.workspace import Axis, Ints
 from planner.counting.sql import FEW_RUNS, SEED, SMALL_DOMAIN, Code, Fetched, SqlSource
 from planner.duck.quoting import literal, quoted
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 
 PLAIN_INTEGERS = re.compile(r"(TINY|SMALL|BIG)?INT(EGER)?$")
 INTEGER_TYPES = re.compile(r"(HUGEINT|U?(TINY|SMALL|BIG)?INT(EGER)?)$")

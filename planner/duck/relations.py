@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Workbench
+from planner.duck.workbench import Workbench
 
 SCHEMA = "noisegate"
 """The schema of the system tables, and of what can be called in FROM."""

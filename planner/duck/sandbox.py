@@ -9,33 +9,20 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import duckdb
-import numpy as np
 from sqlglot import exp
 
-from planner.basics.errors import EvaluationFailed, SourceFailed, TooLarge, UnknownFunction, Unsupported
-from planner.basics.limits import MAX_ANSWER_ROWS, SANDBOX_MEMORY, SANDBOX_SECONDS
-from planner.basics.stopping import running
-from planner.basics.watchdog import WATCHDOG
+from planner.basics.errors import SourceFailed, UnknownFunction, Unsupported
+from planner.basics.limits import SANDBOX_MEMORY
+from planner.basics.nodes import CLOCKS, function_name, span
 from planner.duck import bounds
+from planner.duck.grid import grid_value
 from planner.duck.quoting import literal, quoted
 from planner.duck.reader import Indexed, Reader, attach, attached_name
+from planner.duck.workbench import Workbench, first_line
 from planner.policy.domain import Domain
-from planner.policy.file import Column, Policy, Table
-
-PIECE = 500
-"""Rows that are made at once: in about half a millisecond."""
-
-CLOCKS = (
-    "today",
-    "now",
-    "current_date",
-    "get_current_time",
-    "get_current_timestamp",
-    "transaction_timestamp",
-)
+from planner.policy.table import Column, Table
 
 # Nodes that sqlglot knows by name and that a private answer can't stand on: they change from call to call,
 # tell about the gate instead of the data, or reach outside.
@@ -89,18 +76,18 @@ UNSIGNED = {8: "UTINYINT", 16: "USMALLINT", 32: "UINTEGER", 64: "UBIGINT", 128: 
 class Sandbox:
     """One in-memory DuckDB with the public tables of a policy, locked after loading."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, tables: Mapping[str, Table]) -> None:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
         self._domains: dict[tuple[str, Domain, bool], str] = {}
         self._readers: dict[str, Reader] = {}
         self._limited: dict[str, bool] = {}
         self._root.execute("SET TimeZone='UTC'")  # before copies are read, as where their originals are
-        for table in policy.tables.values():
+        for table in tables.values():
             if table.kind == "public":
                 self._load(table)
             elif table.synthetic_of is not None:
-                self._load_synthetic(table, policy.tables[table.synthetic_of])
+                self._load_synthetic(table, tables[table.synthetic_of])
         self._root.execute("CREATE SCHEMA noisegate")
         for name, overloads in bounds.MACROS.items():
             self._root.execute(f"CREATE MACRO {name} {overloads}")
@@ -251,71 +238,6 @@ def _refused(name: str, node: exp.Expr) -> Unsupported:
     return Unsupported(f"{name} can't be used here", hint=hints.get(name, hint), span=span(node))
 
 
-def fetched(cursor: duckdb.DuckDBPyConnection, most: int) -> list[tuple[Any, ...]]:
-    """Return at most so many rows. DuckDB lets no other thread run while it makes them, so they come piece by piece."""
-    rows = list[tuple[Any, ...]]()
-    while len(rows) < most and (more := cursor.fetchmany(min(PIECE, most - len(rows)))):
-        rows += more
-    return rows
-
-
-class Workbench:
-    """One connection to the sandbox: registers arrays, runs SELECTs, says clearly what fails."""
-
-    def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
-        self._cursor = cursor
-
-    def register(self, name: str, columns: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        self._cursor.register(name, dict(columns))
-
-    def run(self, sql: str) -> None:
-        """Run one statement of ours that gives no rows; parts of it may be rewritten from the analyst's tree."""
-        with self._limited():
-            self._cursor.execute(sql)
-
-    @contextmanager
-    def _limited(self) -> Iterator[None]:
-        """Stop what takes too long or was stopped; DuckDB computes most of a large result while it is fetched."""
-        try:
-            with WATCHDOG.limit(SANDBOX_SECONDS, self._cursor.interrupt), running(self._cursor.interrupt):
-                yield
-        except duckdb.InterruptException:
-            raise TooLarge(
-                f"the query takes longer than {SANDBOX_SECONDS:g} seconds to evaluate", hint="ask about less at a time"
-            ) from None
-        except duckdb.Error as error:
-            raise EvaluationFailed(
-                f"the expression can't be evaluated: {_reason(error)}",
-                hint="check the types and functions; the public domain of each column is in noisegate.domains",
-            ) from None
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Return all rows of a statement; refuse more than an answer may have."""
-        with self._limited():
-            found = fetched(self._cursor.execute(sql), MAX_ANSWER_ROWS + 1)
-        if len(found) > MAX_ANSWER_ROWS:
-            raise TooLarge(f"the answer has more than {MAX_ANSWER_ROWS:,} rows", hint="add a LIMIT")
-        return found
-
-    def rehearse(self, sql: str) -> None:
-        """Run a statement for its shape: raise if a subquery has more than one row where one value is expected."""
-        try:
-            self.rows(sql)
-        except EvaluationFailed as failure:
-            if MANY_ROWS in failure.message:
-                raise
-
-    def arrays(self, sql: str) -> dict[str, np.ndarray[Any, Any]]:
-        """Return the result column by column; an integer or float column has NULL as a masked value."""
-        with self._limited():
-            return self._cursor.execute(sql).fetchnumpy()
-
-    def types(self, sql: str) -> list[tuple[str, str]]:
-        """Return (name, type) of every output column, without running anything."""
-        with self._limited():
-            return [(row[0], row[1]) for row in self._cursor.execute(f"DESCRIBE {sql}").fetchall()]
-
-
 def _read_like(table: Table, original: Table, columns: Mapping[str, Column], there: Collection[str]) -> Table:
     """Return a synthetic table with what it has of its original's columns, privacy unit and row key.
 
@@ -359,69 +281,3 @@ def _domain_value(domain: Domain, found: str) -> str:
     labels = ", ".join(literal(label) for label in domain.values or ())
     other = literal(domain.other)
     return f"CASE WHEN {found} IS NULL OR {found} IN ({labels}) THEN {found} ELSE {other} END"
-
-
-def grid_value(domain: Domain, i: str = "i") -> str:
-    """Return the SQL of the i-th value of a grid domain."""
-    low, step = domain.low, domain.step
-    match domain.type:
-        case "integer":
-            return f"CAST({low} + {i} * {step} AS BIGINT)"
-        case "float":
-            # One division of exact integers, so that the grid is the same double everywhere.
-            scale = 10 ** max(_decimals(low), _decimals(step))
-            return f"CAST({int(low * scale)} + {i} * {int(step * scale)} AS DOUBLE) / {scale}.0"
-        case "date":
-            return f"CAST(DATE '{low}' + CAST({i} * {step} AS INTEGER) AS DATE)"
-        case _:
-            microseconds = int(step.total_seconds() * 1_000_000)  # type: ignore[union-attr]
-            return f"TIMESTAMP '{low}' + to_microseconds({i} * {microseconds})"
-
-
-def _decimals(number: Any) -> int:  # Any: a Decimal here, Domain's type is wider
-    return max(0, -int(number.as_tuple().exponent))
-
-
-def function_name(node: exp.Expr) -> str:
-    """Return the name that the analyst wrote, as well as it can be known."""
-    if isinstance(node, exp.Anonymous):
-        return node.name.lower()
-    if "name" in node.meta:
-        return str(node.meta["name"])
-    name = node.sql_name().lower() if isinstance(node, exp.Func) else node.key
-    return {"group_concat": "string_agg", "j_s_o_n_array_agg": "json_agg", "rand": "random"}.get(name, name)
-
-
-def span(node: exp.Expr) -> tuple[int, int] | None:
-    """Return where a node stands in the SQL text: the extent of all its parts that know their place."""
-    places = [n.meta for n in node.walk() if "start" in n.meta]
-    return (min(m["start"] for m in places), max(m["end"] for m in places)) if places else None
-
-
-MANY_ROWS = "more than one row is returned by a subquery used as an expression"
-
-
-def _reason(error: duckdb.Error) -> str:
-    """Return why an expression failed, in our own words: the engine's name functions and types that nobody wrote."""
-    text = str(error)
-    own = next((message for message in bounds.MESSAGES if message in text), None)
-    match error:
-        case _ if own is not None:
-            return own
-        case _ if "More than one row" in text:
-            return MANY_ROWS
-        case duckdb.OutOfMemoryException():
-            return "it needs more memory than there is for it"
-        case duckdb.OutOfRangeException():
-            return "a number is out of range"
-        case duckdb.ConversionException():
-            return "a number is out of range" if "range" in text else "a value can't be read as the type it is cast to"
-        case duckdb.BinderException() | duckdb.CatalogException():
-            return "no function or operator takes values of these types"
-    return "it fails on some value"
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an engine's message, without its class name and full stop."""
-    line = str(error).splitlines()[0]
-    return line.split("Error: ", 1)[-1].rstrip(".")

@@ -17,12 +17,11 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from planner.cells.workspace import Axis, Feature, Ints, Workspace
+from planner.cells.workspace import Axis, Feature, Floats, Ints, Workspace
 from planner.ledger.accounts import Stored
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import body as bodies
 from planner.questions.linear import Integers, Measurement, Question, corners
-from planner.sql.workload import Floats
 
 MAX_POINTS = 4096
 """Largest chart; what would need a larger one is not brought."""

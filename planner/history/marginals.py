@@ -20,12 +20,12 @@ from mechanisms.least import helmert
 from mechanisms.least import subsets as marginals
 from mechanisms.least.subsets import Subset, subsets
 from planner.basics.limits import MAX_FOLDED, MAX_MARGINAL_WORK
-from planner.cells.workspace import Axis, Ints, Workspace
+from planner.cells.workload import Workload
+from planner.cells.workspace import Axis, Floats, Ints, Workspace
 from planner.history.chart import Evidence, coarsened, covered, fold, is_finer
 from planner.ledger.accounts import Stored
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import body
-from planner.sql.workload import Floats, Workload
 
 ALIKE = 1.01
 """Precisions that differ by less than this factor are taken to be equal, to the lesser one."""

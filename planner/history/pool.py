@@ -15,10 +15,10 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.least.subsets import Subset
+from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.chart import Evidence
 from planner.history.marginals import MarginalEvidence
-from planner.sql.workload import Floats
 
 ROUNDING, CLEAR = 1e-12, 1e-5
 """Singular values below the first, relative to the largest, are rounding; those above the second are surely not."""

@@ -20,7 +20,7 @@ from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.even import even_join
 from mechanisms.least.residual import join_to_targets, prices
 from planner.basics.cache import BoundedCache, array_bytes
-from planner.cells.workspace import Axis, Feature, Workspace
+from planner.cells.workspace import Axis, Feature, Floats, Workspace
 from planner.history import marginals as symmetric
 from planner.history.atlas import Axes, Choice, chosen
 from planner.history.chart import (
@@ -43,9 +43,8 @@ from planner.history.pool import Key, Pool, added_told, pooled
 from planner.history.slices import Slices, surveyed
 from planner.ledger.kinds import Kind
 from planner.ledger.snapshot import Snapshot
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
 
 MAX_ASKED = 512
 """Most answers that are planned against the history as one problem; beyond, a question is cut."""

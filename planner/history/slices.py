@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.separate import fused
-from planner.cells.workspace import Axis, Ints, Workspace
+from planner.cells.workspace import Axis, Floats, Ints, Workspace
 from planner.history.atlas import Choice
 from planner.history.chart import Chart, Evidence, finest_axes, fold, merged_atoms
 from planner.questions.linear import Question, ends
-from planner.sql.workload import Floats
 
 OWN_POINTS = 128
 """About how many points a slice has by what the question tells apart."""

@@ -13,7 +13,8 @@ import numpy as np
 from sqlglot import exp
 
 from planner.basics.limits import ROW_BITS
-from planner.duck.sandbox import Workbench
+from planner.cells.workload import Recipe
+from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.estimates import COLUMNS, Columns, Estimates, estimated, quantiles
 from planner.plans.plan import Part, Prepared, variances_asked
@@ -21,7 +22,6 @@ from planner.plans.settings import Settings
 from planner.questions import linear
 from planner.questions.labelled import distinct_reach
 from planner.sql.query import Aggregate
-from planner.sql.workload import Recipe
 
 SURELY = 64.0
 """No noise is ever so many times its deviation."""

@@ -10,11 +10,12 @@ import numpy as np
 
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
 from planner.ledger.accounts import Release
 from planner.questions.body import decode
 from planner.questions.labelled import Labelled
 from planner.sql.query import Aggregate, Combination, Measured
-from planner.sql.workload import Floats, Recipe
 
 Columns = dict[str, np.ndarray[Any, Any]]
 """Columns of a noisy relation: one value for each group."""

@@ -20,6 +20,8 @@ from mechanisms.least.helmert import Rows
 from mechanisms.least.subsets import Subset
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.marginals import MarginalEvidence, MarginalQuestion
 from planner.ledger.accounts import Release
@@ -31,7 +33,6 @@ from planner.questions import body
 from planner.questions.linear import MOST_UNITS
 from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
-from planner.sql.workload import Floats, Recipe
 
 SLACK = 1e-6
 """Targets are met with so much to spare, relative to the variance."""

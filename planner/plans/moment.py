@@ -9,7 +9,7 @@ from planner.history.recall import History
 from planner.ledger.accounts import Charge, Edition, Quote, Release
 from planner.ledger.ledger import Ledger
 from planner.ledger.snapshot import Snapshot
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.sources.measure import Meter
 
 

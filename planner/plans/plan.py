@@ -12,7 +12,9 @@ import numpy as np
 from mechanisms import interrupts
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
-from planner.duck.sandbox import Sandbox, Workbench
+from planner.cells.workload import Placement, Recipe, Workload
+from planner.cells.workspace import Floats
+from planner.duck.workbench import Workbench
 from planner.history.chart import MAX_POINTS, Evidence
 from planner.history.marginals import MarginalQuestion, symmetric
 from planner.history.recall import History, Recall, recallable, small
@@ -27,10 +29,11 @@ from planner.plans.topping import topped_up
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled
-from planner.questions.linear import Measurement, Noise, Question
-from planner.sql.placement import Placement, Placer
+from planner.questions.linear import Measurement, Question
+from planner.questions.noise import Noise
+from planner.sql.placement import Domains, Placer
 from planner.sql.query import Compiled, Measured
-from planner.sql.workload import Floats, Recipe, Workload, workload
+from planner.sql.workload import workload
 
 LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
 
@@ -100,7 +103,7 @@ class Prepared:
         return (len(self.linear) if self.marginals is None else 1) + len(self.labelled)
 
 
-def prepare(measured: Measured, sandbox: Sandbox, bench: Workbench) -> Prepared:
+def prepare(measured: Measured, sandbox: Domains, bench: Workbench) -> Prepared:
     """Return a measured query on its workspaces. Depends on public things only."""
     placer = Placer(measured, sandbox, bench)
     numbered = list(enumerate(measured.aggregates))

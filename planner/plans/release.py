@@ -14,6 +14,8 @@ from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
 from planner.basics.limits import MAX_COMMON
 from planner.cells.costs import Cost
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
 from planner.history.chart import Evidence, made_evidence
 from planner.history.recall import MAX_ASKED, Recall
 from planner.history.slices import Slices
@@ -25,10 +27,10 @@ from planner.plans.task import of_task
 from planner.plans.wording import number
 from planner.questions import body, linear
 from planner.questions.labelled import Draws, Labelled
-from planner.questions.linear import Measurement, Noise, Question
+from planner.questions.linear import Measurement, Question
+from planner.questions.noise import Noise
 from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
-from planner.sql.workload import Floats, Recipe
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from planner.sql.workload import Floats
+from planner.cells.workspace import Floats
 
 
 def rounded(values: Floats, covariances: Floats) -> tuple[Floats, Floats]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mechanisms.least import separate
-from planner.cells.workspace import Ints
-from planner.questions.linear import MAX_BITS, PRECISION_BITS, Measurement, Question, exact_product
-from planner.sql.workload import Floats
+from planner.cells.workspace import Floats, Ints
+from planner.questions.linear import Measurement, Question, exact_product
+from planner.questions.noise import MAX_BITS, PRECISION_BITS
 
 FAINT = 1e-6
 """Coefficients that are so much smaller than in other groups need not be precise."""

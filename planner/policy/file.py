@@ -10,7 +10,6 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 
 from mechanisms.noise.accounting import epsilon_to_rho
@@ -18,10 +17,12 @@ from planner.basics.errors import Mistake, PolicyRefusal
 from planner.basics.limits import MAX_COUNT
 from planner.policy import passwords
 from planner.policy.columns import DOMAIN_KEYS, read_domain
-from planner.policy.domain import DUCKDB_TYPES, Domain, duration
+from planner.policy.domain import DUCKDB_TYPES, duration
 from planner.policy.ledger import Remote, is_remote
-from planner.policy.location import SERVED, Location, located, read_source
+from planner.policy.location import SERVED, located
 from planner.policy.server import Server, read_server
+from planner.policy.source import read_source
+from planner.policy.table import Column, Table
 from planner.policy.toml import Section, basic_string, did_you_mean, quoted, read
 
 SECTIONS = ("budget", "defaults", "analysts", "server", "ledger", "tables", "views")
@@ -57,48 +58,6 @@ class Analyst:
     name: str
     share: Fraction
     password: str | None = None
-
-
-@dataclass(frozen=True)
-class Column:
-    """One declared column; without a domain it can't be asked about (a privacy unit can still be counted)."""
-
-    name: str
-    domain: Domain | None = None
-    hidden: bool = False
-    measure: bool = False
-    type: str | None = None
-
-
-@dataclass(frozen=True)
-class Table:
-    """One table of the policy; `unit` is the privacy-unit column, or None when each row is its own unit."""
-
-    name: str
-    source: str
-    kind: str = "protected"
-    synthetic_of: str | None = None
-    population: str = "default"
-    unit: str | None = None
-    max_rows_per_unit: int = 1
-    row_key: str | None = None
-    size: int | None = None
-    columns: dict[str, Column] = field(default_factory=dict)
-
-    timeout: float = 600.0
-
-    @cached_property
-    def location(self) -> Location:
-        return located(self.source)
-
-    @property
-    def file(self) -> Path:
-        return Path(self.location.place)
-
-    @property
-    def inner(self) -> str | None:
-        """Return the table inside a DuckDB file or on a server, as written after its `#`."""
-        return self.location.inner
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
-
-from planner.policy.toml import Section, basic_string
 
 SUFFIXES = (".parquet", ".csv", ".duckdb")
 SERVERS = {"postgresql": "postgres", "postgres": "postgres", "spark": "spark"}
@@ -58,38 +55,6 @@ def located(source: str) -> Location:
     return Location(engine, place, inner)
 
 
-def read_source(section: Section, base: Path, *, protected: bool) -> str:
-    """Return the source with its path made absolute; a DuckDB file keeps its `#table`."""
-    source = section.text("source")
-    if source is None:
-        if "source" not in section:
-            section.wrong('source is missing, for instance source = "people.parquet"')
-        return ""
-    found = located(source)
-    if found.engine == "absent" and protected:
-        return source
-    if found.engine in SERVED:
-        _check_server(section, found, protected=protected)
-        return source
-    if "://" in source:
-        served = ", ".join(f"{scheme}:" for scheme in SERVERS)
-        section.wrong(f"source must be a file or start with {served}, got {source.partition('://')[0]}://", "source")
-        return source
-    _check_file(section, found, file=base / found.place)
-    return str(base / found.place) if found.inner is None else f"{base / found.place}#{found.inner}"
-
-
-def _check_server(section: Section, found: Location, *, protected: bool) -> None:
-    """Note what is wrong; the source itself is never repeated, since it may hold a password."""
-    if not protected:
-        section.wrong("source must be a file: public and synthetic tables are read whole", "source")
-    if found.engine == "postgres" and holds_secret(found.place):
-        where = "a passfile, a service file or PGPASSWORD"
-        section.wrong(f"source must not hold a password; libpq takes it from {where}", "source")
-    elif table_name(found) is None:
-        section.wrong(f'source must name a table after its #, as in "{EXAMPLES[found.engine]}"', "source")
-
-
 def holds_secret(url: str) -> bool:
     """Return whether a URL has a password in it, or can't be read."""
     try:
@@ -107,13 +72,3 @@ def table_name(found: Location) -> exp.Table | None:
         return None
     plain = all(key in ("this", "db", "catalog") for key, value in table.args.items() if value)
     return table if plain and all(isinstance(part, exp.Identifier) for part in table.parts) else None
-
-
-def _check_file(section: Section, found: Location, *, file: Path) -> None:
-    name, suffix = found.place, file.suffix
-    if suffix not in SUFFIXES:
-        section.wrong(f"source must end in {', '.join(SUFFIXES)}, got {basic_string(name)}", "source")
-    elif suffix == ".duckdb" and not found.inner:
-        section.wrong(f'source must name the table in the file, as in "{name}#people"', "source")
-    elif not file.is_file():
-        section.wrong(f"source is not a file: {file}", "source")

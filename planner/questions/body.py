@@ -18,8 +18,9 @@ from planner.basics.cache import BoundedCache
 from planner.cells.workspace import Axis, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.domain import Domain
-from planner.policy.file import Table
-from planner.questions.linear import Measurement, Noise, Question, rounded_product
+from planner.policy.table import Table
+from planner.questions.linear import Measurement, Question, rounded_product
+from planner.questions.noise import Noise
 
 
 def encode(body: Mapping[str, Any]) -> bytes:

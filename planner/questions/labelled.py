@@ -15,9 +15,11 @@ from mechanisms.noise import accounting, selection
 from planner.basics.errors import BadValue, TooLarge, Unsupported
 from planner.basics.limits import MAX_CELLS
 from planner.cells.costs import Cost, constant, simplified, to_units
+from planner.cells.workload import Placement
 from planner.cells.workspace import Ints, Workspace
-from planner.questions.linear import MOST_UNITS, Noise
-from planner.sql.placement import Placement, Placer
+from planner.questions.linear import MOST_UNITS
+from planner.questions.noise import Noise
+from planner.sql.placement import Placer
 from planner.sql.query import BASE, Aggregate
 
 

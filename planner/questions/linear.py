@@ -21,17 +21,14 @@ from numpy.typing import NDArray
 from mechanisms.least.fitness import fit
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
-from planner.cells.workspace import Feature, Ints, Workspace
-from planner.policy.file import Table
-from planner.sql.placement import Placement
-from planner.sql.workload import Floats, Workload
+from planner.cells.workload import Placement, Workload
+from planner.cells.workspace import Feature, Floats, Ints, Workspace
+from planner.policy.table import Table
+from planner.questions.noise import MAX_BITS, PRECISION_BITS
 
 Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""
 
-MAX_BITS = 58
-PRECISION_BITS = 22
-"""Each functional's coefficient in the release has at least about this many significant bits."""
 
 MAX_JOINT = 2**14
 """Up to so many functionals, overlapping grouping sets are one problem; beyond, they are cut into a few."""
@@ -46,27 +43,6 @@ MAX_MEASURES = 12
 
 MOST_UNITS = 2**62 - 1
 """Largest cost that an account can hold, in units: whatever passes it is refused before it could overflow."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """A count released as scale * count + round(N(0, 4^bits)): deviation 2^bits / scale."""
-
-    scale: int
-    bits: int
-
-    @property
-    def variance(self) -> float:
-        return 4.0**self.bits / self.scale**2
-
-    @classmethod
-    def of(cls, variance: float) -> Noise:
-        """Return the noise with at most this variance."""
-        bits = min(max(math.ceil(PRECISION_BITS + math.log2(variance) / 2), 0), MAX_BITS)
-        return cls(math.ceil(2.0**bits / math.sqrt(variance)), bits)
-
-    def rho(self, sensitivity_squared: int) -> Fraction:
-        return Fraction(self.scale**2 * sensitivity_squared, 2 * 4**self.bits)
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from planner.basics.errors import SourceFailed
-from planner.policy.file import Table
+from planner.policy.table import Table
 
 
 class AbsentSource:

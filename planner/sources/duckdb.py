@@ -17,7 +17,7 @@ from planner.basics.errors import SourceFailed
 from planner.counting.sql import SqlSource, meaning
 from planner.duck.quoting import literal
 from planner.duck.reader import Reader, attach
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.sources.content import Content, Sign
 
 

@@ -32,7 +32,7 @@ from planner.counting.tally import Cut, Tally
 from planner.duck.reader import Reader
 from planner.ledger.accounts import Edition, Reading
 from planner.ledger.ledger import Ledger, source_changed
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Integers, Measurement, Question
 from planner.questions.statistic import Asked, Ranked, Summed
 from planner.sources.source import open_source

@@ -21,8 +21,8 @@ from planner.basics.stopping import elsewhere
 from planner.cells.workspace import Ints
 from planner.counting.sql import Fetched, SqlSource, meaning
 from planner.policy.domain import Domain
-from planner.policy.file import Table
 from planner.policy.location import table_name
+from planner.policy.table import Table
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from planner.basics.errors import SourceFailed
 from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.counting.tally import Cut, Tally
-from planner.policy.file import Table
+from planner.policy.table import Table
 
 ENGINES = {
     "absent": ("planner.sources.absent", "AbsentSource"),

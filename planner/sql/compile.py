@@ -13,7 +13,7 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from planner.basics.errors import RowsAsked, TooLarge, Unsupported
-from planner.duck.sandbox import function_name, span
+from planner.basics.nodes import function_name, span
 from planner.sql.aggregates import is_aggregate
 from planner.sql.flat import Flat, Rows, raw_rows
 from planner.sql.names import (

@@ -11,7 +11,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.parsers.postgres import PostgresParser
 
 DIALECT = "postgres"
-"""How sqlglot calls the SQL that analysts write."""
+"""What sqlglot calls the SQL that clients write."""
 
 AS_WRITTEN = ("DATE_PART", "TO_CHAR", "TO_DATE", "TO_TIMESTAMP", "TO_NUMBER", "ENCODE", "DECODE", "TO_HEX", "DATE_BIN")
 """Functions whose arguments sqlglot would translate, and lose what it does not know."""

@@ -9,8 +9,8 @@ from sqlglot import exp
 from sqlglot.optimizer.scope import Scope
 
 from planner.basics.errors import NotGrouped, RowsAsked, Unsupported, WindowMisplaced
-from planner.duck.sandbox import span
-from planner.policy.file import Table
+from planner.basics.nodes import span
+from planner.policy.table import Table
 from planner.sql.aggregates import calls
 from planner.sql.names import table_key
 from planner.sql.query import AGGREGATES_HINT, BASE, SYSTEM, Catalog

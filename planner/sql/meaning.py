@@ -16,7 +16,7 @@ from sqlglot import exp, parse_one
 from sqlglot.dialects.postgres import Postgres
 
 from planner.basics.errors import DivisionByZero, Unsupported
-from planner.duck.sandbox import span
+from planner.basics.nodes import span
 
 Rule = Callable[[list[exp.Expr]], exp.Expr]
 

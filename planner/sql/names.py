@@ -11,7 +11,7 @@ from sqlglot.optimizer.qualify import qualify
 from sqlglot.optimizer.scope import traverse_scope
 
 from planner.basics.errors import AmbiguousColumn, NotGrouped, SyntaxRefusal, UnknownColumn, UnknownTable, Unsupported
-from planner.duck.sandbox import function_name, span
+from planner.basics.nodes import function_name, span
 from planner.sql.dialect import DIALECT
 from planner.sql.meaning import TYPES, in_duckdb
 from planner.sql.query import AGGREGATES_HINT, INTERVALS, RESERVED, Catalog

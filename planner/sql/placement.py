@@ -8,46 +8,36 @@ can tell apart (atoms); then everything at once, on one representative of every 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlglot import exp
 
 from planner.basics.errors import EvaluationFailed, Forbidden, TooLarge
 from planner.basics.limits import MAX_CELLS
-from planner.cells.workspace import Axis, Ints, Workspace
+from planner.basics.nodes import span
+from planner.cells.workload import Placement
+from planner.cells.workspace import Axis, Workspace
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Sandbox, Workbench, span
+from planner.duck.workbench import Workbench
 from planner.policy.domain import Domain
 from planner.sql.query import BASE, Measured
 
 
-@dataclass(frozen=True, eq=False)
-class Placement:
-    """Every (cell, public match) in which the WHERE holds: its cell, its group in each set, and the values of
-    the asked expressions there. `keys[s]` names a table (g, k0, k1, …) with the group keys of set s."""
+class Domains(Protocol):
+    """What has the cells of public domains as tables: the sandbox."""
 
-    workspace: Workspace
-    cell: Ints
-    groups: tuple[Ints, ...]
-    group_counts: tuple[int, ...]
-    values: tuple[NDArray[Any], ...]
-    keys: tuple[str, ...]
-    key_types: tuple[str, ...]
-    relation: str
+    def domain(self, domain: Domain, *, name: str, presence: bool = False) -> str:
+        """Return the name of a table (i, v) with every cell of a public domain."""
 
-    @property
-    def repeats(self) -> bool:
-        """Whether a row can count more than once, through a public join with several matches."""
-        return len(np.unique(self.cell)) < len(self.cell)
+    def check_functions(self, tree: exp.Expr) -> None:
+        """Raise if `tree` calls something that is not a plain, repeatable function of its arguments."""
 
 
 class Placer:
     """Places the pieces of one measured query in one workbench."""
 
-    def __init__(self, measured: Measured, sandbox: Sandbox, bench: Workbench) -> None:
+    def __init__(self, measured: Measured, sandbox: Domains, bench: Workbench) -> None:
         self.measured, self.sandbox, self.bench = measured, sandbox, bench
         self.count = 0
 

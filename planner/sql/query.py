@@ -11,7 +11,7 @@ from typing import Any
 from sqlglot import exp
 from sqlglot.schema import MappingSchema
 
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.sql.dialect import DIALECT
 
 BASE = "__p"

@@ -12,8 +12,8 @@ from sqlglot import exp
 
 from planner.basics.errors import NotGrouped, TooLarge, Unsupported
 from planner.basics.limits import MAX_SETS
+from planner.basics.nodes import function_name, span
 from planner.basics.numerals import whole
-from planner.duck.sandbox import function_name, span
 from planner.sql.aggregates import QUANTILE_NAMES, calls, is_call, window_parts
 from planner.sql.flat import Flat
 from planner.sql.intervals import Intervals

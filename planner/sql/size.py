@@ -12,7 +12,7 @@ from sqlglot import exp
 
 from planner.basics.errors import TooLarge
 from planner.basics.limits import ALWAYS_ALLOWED, MAX_GROWTH
-from planner.duck.sandbox import span
+from planner.basics.nodes import span
 
 Sizes = Mapping[str, int]
 """By the name of a column in lower case: how many parts its expression has, in terms of base columns."""

@@ -19,8 +19,8 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from planner.basics.errors import BadValue, Forbidden, SyntaxRefusal, TooLarge, UnknownParameter, Unsupported
 from planner.basics.limits import MAX_DIGITS, MAX_PARAMETERS, MAX_TOKENS
+from planner.basics.nodes import CLOCKS, function_name, span
 from planner.basics.numerals import whole
-from planner.duck.sandbox import CLOCKS, function_name, span
 from planner.sql.dialect import DIALECT, Sql
 
 logging.getLogger("sqlglot").setLevel(logging.ERROR)  # its warnings hold what analysts wrote

@@ -17,65 +17,18 @@ from sqlglot import exp
 
 from planner.basics.errors import TooLarge, Unsupported, WrongType
 from planner.basics.limits import LARGEST_VALUE, MAX_SUM_BITS, SMALLEST_VALUE
-from planner.cells.workspace import Feature, Ints
+from planner.cells.workload import Functional, Piece, Recipe, Workload
+from planner.cells.workspace import Floats
+from planner.duck.grid import grid_value
 from planner.duck.quoting import quoted
-from planner.duck.sandbox import Workbench, grid_value
+from planner.duck.workbench import Workbench
 from planner.policy.domain import Domain
-from planner.policy.file import Table
-from planner.sql.placement import Placement, Placer
+from planner.policy.table import Table
+from planner.sql.placement import Placer
 from planner.sql.query import BASE, Aggregate
-
-Floats = NDArray[np.float64]
 
 MAX_BRANCHES = 64
 """A CASE of more branches is evaluated on every cell instead of branch by branch."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """Where `condition` holds (and the column is not NULL), a record adds low + slope * u to the sum."""
-
-    condition: exp.Expr | None
-    column: str | None
-    low: float
-    slope: float
-
-
-@dataclass(frozen=True, eq=False)
-class Functional:
-    """One row of W before it is placed on groups: coefficients of each feature at every place, shape (R, Q).
-
-    `role` is count, sum, centred or square: it decides the accuracy target.
-    """
-
-    role: str
-    coefficients: Floats
-
-
-@dataclass(frozen=True, eq=False)
-class Recipe:
-    """How one aggregate is made of functionals: their numbers, and the centre that sums were taken around.
-
-    `bounds` are, for each grouping set, the least and the most that the argument can be in every group of an average
-    or a variance; infinite and the wrong way round where no record can count.
-    """
-
-    aggregate: int
-    parts: tuple[int, ...]
-    centre: float = 0.0
-    bounds: tuple[tuple[Floats, Floats], ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class Workload:
-    """The linear part of a measured query, placed: functionals on places, and the recipes of its aggregates."""
-
-    placement: Placement
-    features: tuple[Feature, ...]
-    functionals: tuple[Functional, ...]
-    recipes: tuple[Recipe, ...]
-    low: Ints  # lowest grid index of each feature's column at each place, shape (R, Q - 1)
-    high: Ints
 
 
 def workload(aggregates: Sequence[tuple[int, Aggregate]], placer: Placer) -> Workload:

@@ -13,7 +13,7 @@ from planner.basics.errors import Refusal, SyntaxRefusal, TooLarge, UnknownSetti
 from planner.basics.stopping import running, sleep
 from planner.basics.watchdog import WATCHDOG
 from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
-from planner.duck.sandbox import fetched
+from planner.duck.workbench import fetched
 from planner.gate import Gate
 from planner.plans.result import Columns
 from proxy.catalog import kinds

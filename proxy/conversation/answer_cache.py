@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from planner.basics.cache import BoundedCache
-from planner.duck.sandbox import CLOCKS
+from planner.basics.nodes import CLOCKS
 from planner.plans.settings import Settings
 from proxy.conversation.route import Outcome
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from planner.policy.domain import Domain
-from planner.policy.file import Column, Table
+from planner.policy.table import Column, Table
 from tests.proxy.postgres import Postgres
 
 UTC = dt.UTC

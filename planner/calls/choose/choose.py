@@ -35,15 +35,16 @@ from planner.calls.choose import looks as stages
 from planner.calls.choose.choice import COLUMNS, LOOK, ChoiceArguments, Choosing, Task, rows
 from planner.calls.choose.looks import Course, Ground, Strategy
 from planner.cells.costs import rho_of
+from planner.cells.workload import Recipe
 from planner.ledger.accounts import Charge, Release
 from planner.plans import explain
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
-from planner.policy.file import Table, budget_cap
+from planner.policy.file import budget_cap
+from planner.policy.table import Table
 from planner.questions import body, linear
 from planner.questions.linear import Question
 from planner.sql import statement
-from planner.sql.workload import Recipe
 
 Asked = tuple[Question, tuple[Recipe, ...]]
 """What an analysis asks, and how its answers are made of that."""

@@ -21,14 +21,15 @@ from mechanisms.gaussian.signals import Answers, SignalToNoise
 from mechanisms.least.residual import join_residual
 from planner.basics.errors import TooLarge, Unsupported
 from planner.cells.costs import Cost, dearest
+from planner.cells.workload import Recipe
+from planner.cells.workspace import Floats
 from planner.history.chart import Chart
 from planner.history.recall import SMALL, History, Releases
 from planner.history.union import LESS, union
 from planner.plans.release import Residual
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import linear
 from planner.questions.linear import Measurement, Question
-from planner.sql.workload import Floats, Recipe
 
 _MET = 1 + 1e-9
 """A variance that is larger by less than this is the same: rounding. The planner allows as much."""

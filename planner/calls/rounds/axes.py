@@ -20,14 +20,13 @@ from planner.basics.limits import MAX_KNOWN, MAX_ORBITS, MAX_ROUND_ENTRIES, MAX_
 from planner.calls.rounds.batches import Linear
 from planner.cells.bills import lowest
 from planner.cells.costs import Cost, rho_of
-from planner.cells.workspace import Feature, Workspace
+from planner.cells.workspace import Feature, Floats, Workspace
 from planner.history.atlas import Axes
 from planner.history.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
 from planner.history.marginals import is_small
 from planner.history.recall import History, Releases
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
 
 LEAST_LIMIT = 1e-6
 """The least that a cell may pay, in relation to the most."""

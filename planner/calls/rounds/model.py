@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
 
 from planner.calls.rounds.roster import Entry
+from planner.cells.bills import covers
+from planner.cells.costs import Cost
 from planner.history.chart import Evidence, made_evidence
-from planner.ledger.accounts import Charge, total
+from planner.ledger.accounts import Charge, joint_account, total
 from planner.plans.plan import Prepared
 from planner.plans.release import Residual, versioned
 from planner.plans.settings import Settings
@@ -105,3 +107,60 @@ def scaled(settings: Settings, scale: float) -> Settings:
     """Return settings for errors that are so many times as large."""
     own = None if settings.sum_error is None else settings.sum_error * scale
     return replace(settings, error=settings.error * scale, sum_error=own)
+
+
+Shares = Mapping[str, Mapping[str, Sequence[Cost]]]
+"""By analyst and table: what is charged to the account, as costs whose sum counts."""
+
+
+@dataclass(frozen=True, eq=False)
+class Deal:
+    """What is released, by which mechanism, and what each analyst is charged for it.
+
+    shares: by analyst and table; none if there is one analyst, who is charged for the releases themselves.
+    gains: what going alone would cost over what is paid; or, if a rho is given, the error alone over the error now.
+    rho: what was to be spent, if that was given; scale: by how much errors are then larger than asked for, at most.
+    """
+
+    mechanism: str
+    together: RoundPlan
+    paid: Mapping[str, Fraction]
+    gains: Mapping[str, float]
+    shares: Shares = field(default_factory=dict)
+    scale: float | None = None
+    rho: Fraction | None = None
+
+    def __post_init__(self) -> None:
+        for table, released in costs_by_table(self.together.tasks).items():
+            if self.shares and not covers([c for own in self.shares.values() for c in own.get(table, ())], released):
+                raise AssertionError(f"the shares of a round must cover what it releases about {table}")
+
+    @property
+    def account(self) -> str:
+        """Return who pays for the releases; nobody is named if it is who asks."""
+        return joint_account(self.shares) if self.shares else ""
+
+    @cached_property
+    def charges(self) -> list[Charge]:
+        """Return what is charged to whom."""
+        populations, versions = self.together.populations, {task.table: task.version for task in self.together.tasks}
+        released = [replace(charge, analyst=self.account) for charge in self.together.charges]
+        return released + [
+            Charge(populations[table], table, versions[table], cost, name, is_share=True)
+            for name, table, cost in self.shared
+        ]
+
+    @property
+    def shared(self) -> Iterator[tuple[str, str, Cost]]:
+        """Yield each analyst's costs with their tables."""
+        for name, tables in self.shares.items():
+            yield from ((name, table, cost) for table, costs in tables.items() for cost in costs if cost.highest)
+
+
+def costs_by_table(tasks: Iterable[Payable]) -> dict[str, list[Cost]]:
+    """Return the costs of tasks, by table."""
+    found: dict[str, list[Cost]] = {}
+    for task in tasks:
+        if task.cost is not None:
+            found.setdefault(task.table, []).append(task.cost)
+    return found

@@ -8,8 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from planner.calls.call import Row
-from planner.calls.rounds.model import RoundPlan, RoundQuery
-from planner.calls.rounds.payment import Deal
+from planner.calls.rounds.model import Deal, RoundPlan, RoundQuery
 from planner.calls.rounds.roster import Entry
 from planner.plans import explain
 

@@ -15,67 +15,20 @@ poured out by weight. Stacking what there was and the newcomer's own plan always
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import RoundPlan, RoundQuery
+from planner.calls.rounds.model import Deal, RoundPlan, RoundQuery, Shares, costs_by_table
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.calls.rounds.solve import CellLimits
-from planner.cells.bills import capped, covers, divided, mean, poured
+from planner.cells.bills import capped, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
-from planner.ledger.accounts import Charge, joint_account, total
+from planner.ledger.accounts import Charge, total
 from planner.plans.task import Payable
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
-
-Shares = Mapping[str, Mapping[str, Sequence[Cost]]]
-"""By analyst and table: what is charged to the account, as costs whose sum counts."""
-
-
-@dataclass(frozen=True, eq=False)
-class Deal:
-    """What is released, by which mechanism, and what each analyst is charged for it.
-
-    shares: by analyst and table; none if there is one analyst, who is charged for the releases themselves.
-    gains: what going alone would cost over what is paid; or, if a rho is given, the error alone over the error now.
-    rho: what was to be spent, if that was given; scale: by how much errors are then larger than asked for, at most.
-    """
-
-    mechanism: str
-    together: RoundPlan
-    paid: Mapping[str, Fraction]
-    gains: Mapping[str, float]
-    shares: Shares = field(default_factory=dict)
-    scale: float | None = None
-    rho: Fraction | None = None
-
-    def __post_init__(self) -> None:
-        for table, released in _by_table(self.together.tasks).items():
-            if self.shares and not covers([c for own in self.shares.values() for c in own.get(table, ())], released):
-                raise AssertionError(f"the shares of a round must cover what it releases about {table}")
-
-    @property
-    def account(self) -> str:
-        """Return who pays for the releases; nobody is named if it is who asks."""
-        return joint_account(self.shares) if self.shares else ""
-
-    @cached_property
-    def charges(self) -> list[Charge]:
-        """Return what is charged to whom."""
-        populations, versions = self.together.populations, {task.table: task.version for task in self.together.tasks}
-        released = [replace(charge, analyst=self.account) for charge in self.together.charges]
-        return released + [
-            Charge(populations[table], table, versions[table], cost, name, is_share=True)
-            for name, table, cost in self.shared
-        ]
-
-    @property
-    def shared(self) -> Iterator[tuple[str, str, Cost]]:
-        """Yield each analyst's costs with their tables."""
-        for name, tables in self.shares.items():
-            yield from ((name, table, cost) for table, costs in tables.items() for cost in costs if cost.highest)
 
 
 def water_levels(
@@ -124,15 +77,6 @@ def _own(queries: Sequence[RoundQuery], analyst: str) -> list[RoundQuery]:
     return [query for query in queries if query.entry.analyst == analyst]
 
 
-def _by_table(tasks: Iterable[Payable]) -> dict[str, list[Cost]]:
-    """Return the costs of tasks, by table."""
-    found: dict[str, list[Cost]] = {}
-    for task in tasks:
-        if task.cost is not None:
-            found.setdefault(task.table, []).append(task.cost)
-    return found
-
-
 def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
     """Return what costs come to: the dearest cell of each table, over all tables the sum."""
     return total([Charge("", table, 0, cost) for table, each in costs.items() for cost in each])
@@ -150,13 +94,13 @@ def _accuracy_first(
     independent: everybody's own plan, which they pay for themselves.
     """
     plans = {name: shop.together(_own(queries, name)) for name in weights}
-    alone = {name: _by_table(plan.tasks) for name, plan in plans.items()}
+    alone = {name: costs_by_table(plan.tasks) for name, plan in plans.items()}
     if mechanism == "waterfilling":
         plan, shares = _joined(shop, queries, plans, weights)
     elif mechanism == "independent":
         own = separately(plans)
         plan = shop.having(queries, [task for tasks in own.values() for task in tasks])
-        shares = {name: _by_table(tasks) for name, tasks in own.items()}
+        shares = {name: costs_by_table(tasks) for name, tasks in own.items()}
     else:
         plan = shop.together(queries, solve=identity if mechanism == "identity" else None)
         prices = {name: found.rho for name, found in plans.items()}
@@ -185,7 +129,7 @@ def _shared_out(
 ) -> dict[str, dict[str, list[Cost]]]:
     """Return what a way to share says for each table; where there are too many cells for it the releaser is charged."""
     shares: dict[str, dict[str, list[Cost]]] = {}
-    for table, costs in _by_table(plan.tasks).items():
+    for table, costs in costs_by_table(plan.tasks).items():
         found = share(costs, table)
         for name, own in {releaser: costs}.items() if found is None else ((n, [c]) for n, c in found.items()):
             shares.setdefault(name, {})[table] = own
@@ -342,7 +286,7 @@ def _privacy_first(
     releases the round, who is charged what that leaves.
     """
     own = {name: shop.together(_own(queries, name)) for name in weights}
-    alone = {name: _by_table(plan.tasks) for name, plan in own.items()}
+    alone = {name: costs_by_table(plan.tasks) for name, plan in own.items()}
     prices = {name: plan.rho for name, plan in own.items()}
     parts = water_levels(rho, {**prices, releaser: rho}, weights) if len(weights) > 1 else {releaser: rho}
     parts[releaser] += rho - sum(parts.values(), Fraction(0))
@@ -351,7 +295,7 @@ def _privacy_first(
     if mechanism in ("waterfilling", "independent"):
         tasks = [task for own_tasks in stacks.values() for task in own_tasks]
         plan, scale = shop.having(queries, tasks), max(scale for _, scale in plans.values())
-        costs = {name: _by_table(found) for name, found in stacks.items()}
+        costs = {name: costs_by_table(found) for name, found in stacks.items()}
         shares = _shared_out(
             plan, lambda all_, table: capped(all_, _of(costs, table), _of(alone, table), rest=releaser), releaser
         )

@@ -16,14 +16,14 @@ from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
+from planner.cells.workspace import Floats
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner
 from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
 from planner.plans.task import Payable, Task
-from planner.policy.file import Table
-from planner.sql.workload import Floats
+from planner.policy.table import Table
 
 
 class Workshop:

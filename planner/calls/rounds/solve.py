@@ -27,6 +27,7 @@ from planner.calls.rounds.axes import RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
+from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
 from planner.history.marginals import MarginalEvidence
@@ -41,7 +42,6 @@ from planner.plans.settings import Settings
 from planner.plans.task import Payable, Task
 from planner.questions import linear
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""

@@ -25,6 +25,7 @@ from planner.basics.limits import MAX_LISTED_VALUES
 from planner.calls.call import Row
 from planner.calls.verify.synthetic import Subject
 from planner.cells.costs import Cost, constant, simplified, to_units
+from planner.cells.workspace import Floats
 from planner.history.recall import Recall
 from planner.ledger.accounts import Release
 from planner.ledger.kinds import Kind
@@ -33,7 +34,6 @@ from planner.plans.release import versioned
 from planner.questions import body
 from planner.questions.statistic import Asked, Ranked, Summed
 from planner.sources.measure import Meter
-from planner.sql.workload import Floats
 
 AUTO, FREE = "auto", "free"
 GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)

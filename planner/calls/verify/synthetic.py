@@ -10,11 +10,11 @@ from sqlglot import exp
 
 from planner.basics.errors import BadValue, Forbidden, NotGrouped, Refusal, TooLarge, Unsupported, WrongType
 from planner.basics.limits import MAX_VERIFIED_GROUPS
+from planner.basics.nodes import span
 from planner.calls.call import Constant, Preparing, Ready, Row
-from planner.duck.sandbox import span
 from planner.plans import explain
 from planner.plans.plan import Prepared
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import statistic as asking
 from planner.questions.statistic import Asked
 from planner.sources.measure import Exact

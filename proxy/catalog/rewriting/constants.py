@@ -8,7 +8,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
-from planner.duck.sandbox import span
+from planner.basics.nodes import span
 from proxy.catalog import kinds
 from proxy.catalog.errors import InvalidText
 from proxy.catalog.rewriting.infer import Inference, number_of

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 from sqlglot import exp
 
+from planner.basics.nodes import function_name
 from planner.basics.numerals import whole
-from planner.duck.sandbox import function_name
 from proxy.catalog import kinds
 from proxy.catalog.parse import Relations, definition, is_function, schema_of
 from proxy.catalog.relations.functions import FUNCTIONS, TABLES

@@ -13,7 +13,8 @@ from decimal import Decimal
 from sqlglot import exp
 
 from planner.basics.errors import SyntaxRefusal, UnknownFunction, UnknownTable, Unsupported
-from planner.duck.sandbox import REFUSED_NODES, function_name, span
+from planner.basics.nodes import function_name, span
+from planner.duck.sandbox import REFUSED_NODES
 from planner.sql import meaning
 from proxy.catalog import kinds
 from proxy.catalog.names import Directory

@@ -7,7 +7,7 @@ import re
 from sqlglot import exp
 
 from planner.basics.errors import UnknownFunction
-from planner.duck.sandbox import span
+from planner.basics.nodes import span
 from proxy.catalog import kinds
 from proxy.catalog.errors import InvalidText
 from proxy.catalog.relations.functions import FUNCTIONS

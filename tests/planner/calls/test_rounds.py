@@ -32,11 +32,11 @@ from planner.calls.rounds.payment import MECHANISMS, water_levels
 from planner.calls.rounds.rounds import Terms
 from planner.cells.bills import covers
 from planner.cells.costs import rho_of
+from planner.cells.workspace import Floats
 from planner.gate import Gate
 from planner.ledger.accounts import joint_account
 from planner.ledger.kinds import Kind
 from planner.session import Session
-from planner.sql.workload import Floats
 from tests.planner.gates import open_gate
 
 pytestmark = pytest.mark.slow  # whole rounds through a gate

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 from planner.basics.errors import EvaluationFailed, TooLarge, UnknownColumn, Unsupported
-from planner.duck import sandbox
+from planner.duck import workbench
 from planner.gate import Gate
 from planner.session import Session
 
@@ -94,7 +94,7 @@ def test_texts_of_ordinary_length_are_made(session: Session) -> None:
 
 
 def test_an_answer_of_too_many_rows_is_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "MAX_ANSWER_ROWS", 8)
+    monkeypatch.setattr(workbench, "MAX_ANSWER_ROWS", 8)
     assert len(session.execute("SELECT a.name FROM towns a LIMIT 8").rows) == 3
     with pytest.raises(TooLarge, match="more than 8 rows"):
         session.execute("SELECT a.name FROM towns a, towns b")
@@ -102,7 +102,7 @@ def test_an_answer_of_too_many_rows_is_refused(session: Session, monkeypatch: py
 
 def test_rows_that_take_too_long_to_fetch_are_not_waited_for(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """DuckDB gives out the first rows long before it has found the last."""
-    monkeypatch.setattr(sandbox, "SANDBOX_SECONDS", 0.5)
+    monkeypatch.setattr(workbench, "SANDBOX_SECONDS", 0.5)
     tables = ", ".join(f"towns t{i}" for i in range(40))
     with pytest.raises(TooLarge):
         session.execute(f"SELECT t0.name FROM {tables} WHERE t39.name || t0.name = 'nobody'")

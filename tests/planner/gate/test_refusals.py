@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sqlglot import exp
 
 from planner.basics.errors import Refusal
-from planner.duck import sandbox
+from planner.duck import workbench
 from planner.gate import Gate
 from planner.session import Session
 from tests.planner.corpus import Case, cases, write_tables
@@ -154,7 +154,7 @@ def test_a_wrong_number_of_parameters_is_refused(session: Session) -> None:
 
 
 def test_an_endless_evaluation_is_stopped(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandbox, "SANDBOX_SECONDS", 0.2)
+    monkeypatch.setattr(workbench, "SANDBOX_SECONDS", 0.2)
     with pytest.raises(Refusal) as caught:
         session.execute("WITH RECURSIVE t (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t")
     assert caught.value.sqlstate == "54000"
@@ -237,7 +237,7 @@ def impatient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         closing(Gate.open(write_tables(tmp_path_factory.mktemp("fuzz")))) as gate,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(sandbox, "SANDBOX_SECONDS", 1.0)
+        patch.setattr(workbench, "SANDBOX_SECONDS", 1.0)
         yield gate.session()
 
 

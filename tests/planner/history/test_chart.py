@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from planner.cells.workspace import Axis, Workspace
 from planner.history.chart import Chart, Evidence, coarsened, fold, refined
-from planner.policy.file import Table, load
+from planner.policy.file import load
+from planner.policy.table import Table
 
 POLICY = """[budget]
 epsilon = 1.0

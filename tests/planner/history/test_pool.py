@@ -19,7 +19,7 @@ from planner.history.marginals import MarginalEvidence
 from planner.history.pool import Pool, added, added_told, key_of, pooled
 from planner.history.recall import History
 from planner.ledger.accounts import Content
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions import body
 from tests.planner.gates import open_gate
 from tests.planner.history.test_chart import axis, table  # noqa: F401  # a fixture

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mechanisms.least import fitness
-from planner.sql.workload import Floats
+from planner.cells.workspace import Floats
 from tests.planner.gates import open_gate
 
 ROWS = """SELECT CASE WHEN i % 2 = 0 THEN 'F' ELSE 'M' END AS sex, (i % 10)::INTEGER AS level,

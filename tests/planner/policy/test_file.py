@@ -12,10 +12,11 @@ import pytest
 
 from planner.basics.errors import Mistake, PolicyRefusal
 from planner.policy.domain import Domain
-from planner.policy.file import Analyst, Budget, Column, Defaults, Policy, Server, Table, budget_cap, load
+from planner.policy.file import Analyst, Budget, Defaults, Policy, Server, budget_cap, load
 from planner.policy.ledger import Remote
 from planner.policy.location import located
 from planner.policy.passwords import scram_verifier
+from planner.policy.table import Column, Table
 
 VERIFIER = scram_verifier("secret", iterations=1, salt=b"0123456789abcdef")
 

@@ -18,7 +18,7 @@ from planner.basics.errors import TooLarge
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Axis, Feature, Workspace
 from planner.policy.domain import Domain
-from planner.policy.file import Column, Table
+from planner.policy.table import Column, Table
 from planner.questions import linear
 from planner.questions.linear import Integers, Measurement, Question
 

@@ -20,7 +20,7 @@ from planner.counting.tally import Cut
 from planner.duck.quoting import literal, quoted
 from planner.duck.reader import Indexed, Reader
 from planner.policy.domain import Domain
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.sources.measure import _cells_of, _rolled_up
 from planner.sources.source import Source, open_source
 from tests.planner import engines

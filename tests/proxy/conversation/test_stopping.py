@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from planner.duck import sandbox
+from planner.duck import workbench
 from proxy.catalog import answer
 from proxy.server.places import MOST_AT_ONCE
 from proxy.server.shared import THREADS, policy_catalog
@@ -74,7 +74,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
-    monkeypatch.setattr(sandbox, "SANDBOX_SECONDS", 1e6)
+    monkeypatch.setattr(workbench, "SANDBOX_SECONDS", 1e6)
     monkeypatch.setattr(answer, "TIME_LIMIT", 1e6)
     with running(policy, catalog=policy_catalog, metrics_port=0) as found:
         yield found
@@ -206,11 +206,11 @@ def test_the_health_check_needs_no_place(server: Running) -> None:
 
 SERVE = """
 import sys, threading
-from planner.duck import sandbox
+from planner.duck import workbench
 from planner.session import Session
 from proxy.cli.main import main
 from proxy.server import shared
-sandbox.SANDBOX_SECONDS = 1e6
+workbench.SANDBOX_SECONDS = 1e6
 shared.GRACE, shared.LAST_MOMENTS = 1.0, 1.0
 if sys.argv.pop(1) == "stuck":
     Session.execute = lambda *_, **__: threading.Event().wait()

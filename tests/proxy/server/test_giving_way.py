@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from planner.duck import sandbox
-from planner.duck.sandbox import PIECE, fetched
+from planner.duck import workbench
+from planner.duck.workbench import PIECE, fetched
 from planner.gate import Gate
 from proxy.catalog.variables import Variables
 from proxy.conversation.outbox import CHUNK, CHUNK_BYTES
@@ -109,8 +109,8 @@ def test_rows_are_fetched_piece_by_piece_and_no_more_than_wanted(there: int, mos
 
 def test_a_large_answer_comes_whole_out_of_its_pieces(adult_policy: Path) -> None:
     gate = Gate.open(adult_policy)
-    rows = gate.sandbox.workbench().rows(f"SELECT i FROM range({5 * sandbox.PIECE + 7}) AS t(i)")
-    assert [row[0] for row in rows] == list(range(5 * sandbox.PIECE + 7))
+    rows = gate.sandbox.workbench().rows(f"SELECT i FROM range({5 * workbench.PIECE + 7}) AS t(i)")
+    assert [row[0] for row in rows] == list(range(5 * workbench.PIECE + 7))
     gate.close()
 
 

@@ -9,12 +9,12 @@ import cvxpy as cp
 import numpy as np
 
 from planner.calls.rounds.batches import Linear
-from planner.cells.workspace import Axis, Workspace
+from planner.cells.workspace import Axis, Floats, Workspace
 from planner.history.chart import Chart, Evidence, made_evidence
 from planner.history.marginals import MarginalQuestion
-from planner.policy.file import Table, load
+from planner.policy.file import load
+from planner.policy.table import Table
 from planner.questions.linear import Measurement, Question, row_counts
-from planner.sql.workload import Floats
 
 POLICY = """[budget]
 epsilon = 1.0

@@ -14,12 +14,12 @@ from planner.calls.rounds import axes
 from planner.calls.rounds.axes import LEAST_LIMIT, RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import Linear
 from planner.cells.costs import Cost, rho_of
+from planner.cells.workspace import Floats
 from planner.history.chart import Chart, Evidence, chart_size
 from planner.history.recall import History, Releases
 from planner.ledger.ledger import Ledger
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Question
-from planner.sql.workload import Floats
 from tests.planner.calls.rounds.questions import (
     A,
     B,

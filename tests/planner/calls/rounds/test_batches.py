@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from planner.calls.rounds import batches
 from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
 from planner.history.chart import MAX_POINTS
-from planner.policy.file import Table
+from planner.policy.table import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
 
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.calls.rounds.model import Joint, RoundPlan
-from planner.calls.rounds.payment import Deal, Shares, _Newcomer, _parts, _shared_out, _Stage, water_levels
+from planner.calls.rounds.model import Deal, Joint, RoundPlan, Shares
+from planner.calls.rounds.payment import _Newcomer, _parts, _shared_out, _Stage, water_levels
 from planner.cells.bills import covers, divided
 from planner.cells.costs import PARTS, Cost, constant, rho_of
 from planner.ledger.accounts import joint_account
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Measurement
 from tests.planner.calls.rounds.questions import A, counts, table
 

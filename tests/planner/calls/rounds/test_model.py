@@ -12,7 +12,7 @@ from planner.calls.rounds.model import Joint, RoundPlan, scaled
 from planner.cells.costs import Cost, constant, rho_of
 from planner.plans.settings import Settings
 from planner.plans.task import Payable
-from planner.policy.file import Table
+from planner.policy.table import Table
 from planner.questions.linear import Measurement
 from tests.planner.calls.rounds.questions import A, counts, table
 

@@ -17,10 +17,10 @@ from planner.calls.rounds.planner import Workshop
 from planner.calls.rounds.solve import CellLimits, RoundSolver
 from planner.cells.bills import covers
 from planner.cells.costs import constant
+from planner.cells.workspace import Floats
 from planner.gate import Gate
 from planner.plans.marginals import MarginalTask
 from planner.plans.release import LinearTask
-from planner.sql.workload import Floats
 from tests.planner.calls.rounds.questions import least_cost
 from tests.planner.calls.rounds.shop import (
     ALL,
