@@ -12,7 +12,7 @@ import pytest
 from sqlglot import exp
 
 from mechanisms.noise import sampling
-from planner.duck.sandbox import Workbench
+from planner.duck.workbench import Workbench
 from planner.gate import Gate
 from planner.plans import answer
 from planner.plans.plan import Part
