@@ -34,7 +34,7 @@ MAX_RANGE = 2**24
 """Largest range of grid indices that is shared: beyond, rounding would add up over very many records."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
     """Rows that were released, in units of their noise, and what they told.
 
@@ -75,9 +75,20 @@ def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
         return None
     rows, y = bodies.rows(body, len(found.features))
     return Evidence(
-        release.id, release.question, found.workspace, found.features, found.cell, found.group, found.groups,
-        found.pattern, rows, found.weight, y, bodies.questions(body), form,
-    )  # fmt: skip
+        id=release.id,
+        question=release.question,
+        workspace=found.workspace,
+        features=found.features,
+        cell=found.cell,
+        group=found.group,
+        groups=found.groups,
+        pattern=found.pattern,
+        rows=rows,
+        weight=found.weight,
+        y=y,
+        also=bodies.questions(body),
+        form=form,
+    )
 
 
 def _first_of(release: Stored, table: Table) -> Evidence | None:
@@ -90,9 +101,18 @@ def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Ev
     rows = np.ldexp(measurement.rows(question).astype(float), -measurement.bits)
     workspace, cell, group, pattern = _merged(question)
     return Evidence(
-        0, question.digest, workspace, question.features, cell, group, question.groups, pattern, rows,
-        np.ones(question.groups), y.reshape(question.groups, -1),
-    )  # fmt: skip
+        id=0,
+        question=question.digest,
+        workspace=workspace,
+        features=question.features,
+        cell=cell,
+        group=group,
+        groups=question.groups,
+        pattern=pattern,
+        rows=rows,
+        weight=np.ones(question.groups),
+        y=y.reshape(question.groups, -1),
+    )
 
 
 def _merged(question: Question) -> tuple[Workspace, Ints, Ints, Ints]:
@@ -128,7 +148,7 @@ def shareable(question: Question) -> bool:
     return once and plain and int(question.high.max(initial=0)) < MAX_RANGE
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Fold:
     """How evidence of one form is summed onto coarser axes: `number` is the new group of each old one, or -1."""
 
@@ -181,7 +201,7 @@ def fold(found: Evidence, axes: Mapping[str, Axis]) -> Fold | None:
     number = np.cumsum(good) - 1
     here = good[pairs // small.cells]
     return Fold(
-        small,
+        workspace=small,
         cell=pairs[here] % small.cells,
         group=number[pairs[here] // small.cells],
         groups=int(good.sum()),

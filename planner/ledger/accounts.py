@@ -161,7 +161,7 @@ class Caps:
         return self.accounts.get(analyst, self.account) + math.floor(moved * self.population)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quote:
     """What is spent now on a population, and what would be after some charges: by everyone, and by one analyst."""
 
@@ -323,8 +323,8 @@ class View:
 
     def quote(self, after: View, population: str, *, analyst: str) -> Quote:
         return Quote(
-            population,
-            analyst,
+            population=population,
+            analyst=analyst,
             spent=self.spent(population),
             after=after.spent(population),
             account_spent=self.account_spent(population, analyst),

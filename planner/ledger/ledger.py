@@ -293,15 +293,17 @@ class Ledger:
         with self._asking((EDITIONS, ()), (MOVES, ()), *told, *found, write=False) as (_, [editions, moves, *rows]):
             view = self._view
         return Snapshot(
-            self,
-            view,
-            {table: Edition(version, fingerprint) for table, version, fingerprint in editions},
-            self._moved(moves),
-            {
+            book=self,
+            view=view,
+            editions={table: Edition(version, fingerprint) for table, version, fingerprint in editions},
+            moved=self._moved(moves),
+            told={
                 table: (after, [Content(*row) for row in each])
                 for (table, after), each in zip(tables.items(), rows, strict=False)
             },
-            {pair: [_release(row) for row in each] for pair, each in zip(questions, rows[len(told) :], strict=True)},
+            found={
+                pair: [_release(row) for row in each] for pair, each in zip(questions, rows[len(told) :], strict=True)
+            },
         )
 
     def now(self, snapshot: Snapshot) -> Snapshot:

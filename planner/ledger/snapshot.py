@@ -24,7 +24,7 @@ class Book(Protocol):
     ) -> list[Quote]: ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Snapshot:
     """One moment of a ledger, read in one transaction; what was not asked for then is looked up when it is needed."""
 

@@ -30,7 +30,7 @@ from planner.plans.wording import used as used
 from planner.sql.query import BASE
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
     """The price of a query before it is paid; what takes time to say is worked out when it is asked for.
 
@@ -108,16 +108,16 @@ def explanation(plan: Plan, *, settings: Settings, rho: Fraction, quotes: Sequen
     spent = (tightest.spent, tightest.after, tightest.account_spent, tightest.account_after) if tightest else (0,) * 4
     before, after, account_before, account_after = map(rho_of, spent)
     return Explanation(
-        plan,
-        settings,
-        rho,
-        before,
-        after,
-        rho_of(caps.population),
-        account_before,
-        account_after,
-        rho_of(max(tightest.account_cap(caps), 0) if tightest else caps.account),
-        tuple(quotes),
+        plan=plan,
+        settings=settings,
+        rho=rho,
+        rho_before=before,
+        rho_after=after,
+        budget=rho_of(caps.population),
+        account_before=account_before,
+        account_after=account_after,
+        account=rho_of(max(tightest.account_cap(caps), 0) if tightest else caps.account),
+        quotes=tuple(quotes),
     )
 
 

@@ -38,7 +38,7 @@ SLACK = 1e-6
 """Targets are met with so much to spare, relative to the variance."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class MarginalTask:
     """The counts of some marginals, answered from what was `told` about their parts and from what is `made`."""
 
@@ -178,7 +178,16 @@ def planned(
     if rho is not None:
         target = _bought(question, before, rho)
     targets = target if isinstance(target, Mapping) else dict.fromkeys(question.sets, target)
-    known = MarginalTask(question.workspace.table.name, version, question, recipes, used, (), None, "free")
+    known = MarginalTask(
+        table=question.workspace.table.name,
+        version=version,
+        question=question,
+        recipes=recipes,
+        told=used,
+        made=(),
+        cost=None,
+        path="free",
+    )
     if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * (1 + 1e-9)).all():
         return known
     return _charged(known, _missing(question, before, targets), targets)
@@ -193,7 +202,17 @@ def _charged(known: MarginalTask, made: tuple[Rows, ...], targets: Mapping[Subse
         "fresh": helmert.top_up(question.workspace.shape, {}, targets).cost / 2 * rows**2,
         "marginals": cost.highest / 2**UNIT_BITS,
     }
-    return MarginalTask(known.table, known.version, question, known.recipes, known.told, made, cost, "marginals", ways)
+    return MarginalTask(
+        table=known.table,
+        version=known.version,
+        question=question,
+        recipes=known.recipes,
+        told=known.told,
+        made=made,
+        cost=cost,
+        path="marginals",
+        ways=ways,
+    )
 
 
 def _missing(

@@ -212,19 +212,19 @@ class Planner:
         counts = tuple(part.placement.group_counts[s] for s in sets)
         nothing = Measurement(np.zeros((0, len(question.units)), dtype=object), 0)
         known = LinearTask(
-            table,
-            version,
-            question,
-            part.recipes,
-            sets,
-            counts,
-            history,
-            before,
-            recall,
-            question,
-            nothing,
-            None,
-            "free",
+            table=table,
+            version=version,
+            question=question,
+            recipes=part.recipes,
+            sets=sets,
+            counts=counts,
+            history=history,
+            before=before,
+            recall=recall,
+            made=question,
+            measurement=nothing,
+            cost=None,
+            path="free",
         )
         return self._topped_up(known, part.measured.table.max_rows_per_unit)
 
@@ -372,7 +372,16 @@ class Planner:
         variance = 1 / sum((1 / body.noise(release).variance for release in history), 0.0) if history else np.inf
         free = variance <= noise.variance * (1 + 1e-9) or not question.size
         cost = None if free else nonlinear.distinct_cost(question, noise)
-        return DistinctTask(table, self.version(table), question, number, set_, history, noise, self._needs(cost))
+        return DistinctTask(
+            table=table,
+            version=self.version(table),
+            question=question,
+            number=number,
+            set=set_,
+            history=history,
+            noise=noise,
+            cost=self._needs(cost),
+        )
 
     def _quantile(self, measured: Measured, question: Labelled, number: int, set_: int) -> QuantileTask:
         table, alpha = measured.table.name, 1 - self.settings.confidence
@@ -385,7 +394,16 @@ class Planner:
         wanted = draws.rank_error * (1 + 1e-9)
         history = tuple(release for release, error in zip(found, reached, strict=True) if error <= wanted)[:1]
         cost = None if history or not question.size else nonlinear.quantile_cost(question, draws)
-        return QuantileTask(table, self.version(table), question, number, set_, history, draws, self._needs(cost))
+        return QuantileTask(
+            table=table,
+            version=self.version(table),
+            question=question,
+            number=number,
+            set=set_,
+            history=history,
+            draws=draws,
+            cost=self._needs(cost),
+        )
 
 
 def variances_asked(question: Question, settings: Settings, error: float) -> Floats:

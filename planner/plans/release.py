@@ -33,7 +33,7 @@ from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LinearTask:
     """Functionals of some grouping sets: asked by `question`, answered from the history and from what is `made`.
 
@@ -202,7 +202,7 @@ class LinearTask:
         return {**self.looked_at, "common/residual": float(missing.diagonal().max(initial=0.0)) / 2 * rows**2}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DistinctTask:
     """The number of different values of a column, or of units, in each group."""
 
@@ -269,7 +269,7 @@ class DistinctTask:
         return body.encode({**placed, "units": q.units, "scale": scale, "bits": bits, "y": y})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class QuantileTask:
     """A quantile of each group, chosen among the values of the public domain."""
 
@@ -348,7 +348,7 @@ def versioned(version: int, text: str) -> str:
     return hashlib.sha256(f"{version}\0{text}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Residual:
     """Rows that are still to be released, as integers, on a chart."""
 

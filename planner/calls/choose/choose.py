@@ -54,7 +54,7 @@ RULES = ("nested", "general")
 EXAMPLE = "for example: ARRAY[$$SELECT count(*) FROM t$$, $$SELECT age / 10, count(*) FROM t GROUP BY 1$$]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Considered:
     """One analysis of a choice.
 

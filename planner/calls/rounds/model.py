@@ -39,7 +39,7 @@ class RoundQuery:
         return sum(sum(part.placement.group_counts) for part in self.parts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Joint(Residual):
     """Rows that tell several questions at once: another release for every history that it completes."""
 
@@ -64,7 +64,7 @@ class Joint(Residual):
         return replace(made_evidence(self.made, self.measurement, zeros), also=frozenset(self.also))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RoundPlan:
     """A plan for several queries: what is released, and what that means for each of them.
 
@@ -113,7 +113,7 @@ Shares = Mapping[str, Mapping[str, Sequence[Cost]]]
 """By analyst and table: what is charged to the account, as costs whose sum counts."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Deal:
     """What is released, by which mechanism, and what each analyst is charged for it.
 

@@ -41,7 +41,7 @@ class Accuracy:
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.error, self.confidence, self.relative, self.sum_error)
+        return Settings(error=self.error, confidence=self.confidence, relative=self.relative, sum_error=self.sum_error)
 
     def scaled(self, factor: float) -> Accuracy:
         """Return the wish for errors that are so many times as large."""

@@ -284,12 +284,12 @@ def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Te
     planner = shop.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
     return Offer(
-        round_,
-        tuple(queries),
-        deal,
-        each_alone,
-        {name: planner.version(name) for name in tables},
-        tuple(float(total(each)) for each in charges),
+        round=round_,
+        queries=tuple(queries),
+        deal=deal,
+        each_alone=each_alone,
+        versions={name: planner.version(name) for name in tables},
+        alone_rho=tuple(float(total(each)) for each in charges),
     )
 
 
@@ -323,7 +323,7 @@ def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms
     return {name: given.get(name) or shares.get(name, Fraction(1, 10**6)) for name in taking_part}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Record:
     """That a round was released, how, and for whom: stored with what it released, under a key that exists once."""
 
@@ -339,7 +339,7 @@ class _Record:
         return self.body
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Share:
     """What an account is charged for a round, on the cells of one table: stored with what was released."""
 
@@ -359,7 +359,9 @@ def _shares(found: Offer, at: str) -> dict[str, tuple[str, _Share]]:
     shares = {}
     for place, (name, table, cost) in enumerate(found.deal.shared):
         version, text = found.versions[table], f"share\0{found.round}\0{at}\0{place}\0{name}"
-        share = _Share(table, version, roster.question_of(text), versioned(version, text), cost)
+        share = _Share(
+            table=table, version=version, digest=roster.question_of(text), key=versioned(version, text), cost=cost
+        )
         shares[share.key] = name, share
     return shares
 
@@ -377,7 +379,9 @@ def carry_out(caller: Caller, found: Offer, sql: str, step: Step) -> CallResult:
         }
     )
     key = versioned(found.versions[table], f"round\0{found.round}\0{at}")
-    record = _Record(table, found.versions[table], roster.question_of(found.round), key, body)
+    record = _Record(
+        table=table, version=found.versions[table], digest=roster.question_of(found.round), key=key, body=body
+    )
     for payer in found.deal.paid:
         for quote in caller.moment.quote(found.deal.charges, analyst=payer):
             quote.check(caller.caps(payer))

@@ -122,7 +122,13 @@ class RoundSolver:
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
         asked, errors = zip(*(self._error(i) for i in range(len(self.queries))), strict=True)
         return RoundPlan(
-            tuple(self.tasks.values()), populations, bound, asked, errors, savings, tuple(sorted(self.releases))
+            tasks=tuple(self.tasks.values()),
+            populations=populations,
+            bound=bound,
+            asked=asked,
+            errors=errors,
+            savings=savings,
+            releases=tuple(sorted(self.releases)),
         )
 
     def _table(self, table: str) -> None:
@@ -366,7 +372,15 @@ class RoundSolver:
         cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
         cost = evened(cost, bits=FINE_BITS if self.is_shared else EVEN_BITS)
         known = tuple(number for number in releases if number > 0)
-        return Joint(table.name, version, made, measurement, cost, releases=known, also=tuple(dict.fromkeys(digests)))
+        return Joint(
+            table=table.name,
+            version=version,
+            made=made,
+            measurement=measurement,
+            cost=cost,
+            releases=known,
+            also=tuple(dict.fromkeys(digests)),
+        )
 
     def _topped_up(self, one: Linear) -> None:
         """Make sure that a question will be answered within its targets; else it is measured by itself as well."""

@@ -66,7 +66,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One decision: whether the true answer lies between low and high, strictly.
 
@@ -125,7 +125,7 @@ class Verification:
 def _verdict(row: dict[str, Any]) -> Verdict:
     own = {name: row.pop(name) for name in COLUMNS}
     wrong = {float(gap): float(chance) for gap, chance in json.loads(own.pop("wrong") or "[]")}
-    return Verdict(row, wrong=wrong, **own)
+    return Verdict(group=row, wrong=wrong, **own)
 
 
 # --- the function ------------------------------------------------------------------------------------------

@@ -404,11 +404,11 @@ class OneRecord:
             sums.append([1, *(index_of(self.gate, column, record[column]) ** power for column, power in features)])
         whole = tuple(np.arange(axis.domain.cells) for axis in axes)
         return Tally(
-            tuple(axis.column for axis in axes),
-            whole,
-            tuple(features),
-            np.array(codes, dtype=np.int64).reshape(len(codes), len(axes)),
-            np.array(sums, dtype=object).reshape(len(sums), 1 + len(features)),
+            columns=tuple(axis.column for axis in axes),
+            partitions=whole,
+            features=tuple(features),
+            codes=np.array(codes, dtype=np.int64).reshape(len(codes), len(axes)),
+            sums=np.array(sums, dtype=object).reshape(len(sums), 1 + len(features)),
         )
 
 
