@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -22,15 +22,18 @@ from planner.calls import call as functions
 from planner.calls.call import Ready, Step
 from planner.duck.relations import SCHEMA
 from planner.duck.sandbox import Sandbox
-from planner.ledger.accounts import Caps, Charge, Draft, Quote, Release, total
+from planner.ledger.accounts import Caps, Charge, Draft, Release, total
 from planner.ledger.stores import Connection
 from planner.plans import answer, explain
 from planner.plans.explain import Explanation
-from planner.plans.plan import Plan, Planner
+from planner.plans.moment import Moment
+from planner.plans.plan import Plan, Planner, rho_of_each
 from planner.plans.result import Interval, OutputColumn, Result, single_column
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.policy.file import Policy
 from planner.shared import Shared
+from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.null_on_error import forgiving
 from planner.sql.query import Catalog
@@ -45,11 +48,21 @@ class Session:
         self.defaults = Settings.of(gate.policy)
         self.settings = self.defaults
         self._lock = threading.Lock()
+        self._moment: Moment | None = None
+
+    @contextmanager
+    def _statement(self) -> Iterator[None]:
+        """Hold the session for one statement, which is about one moment."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._moment = None
 
     def execute(self, sql: str, parameters: Parameters = None, *, on_step: Step | None = None) -> Result:
         """Return the result of one statement; charge for what it newly releases, and for nothing else."""
         step = on_step or (lambda _: None)
-        with self._lock:
+        with self._statement():
             match statement.read(sql, parameters):
                 case statement.Query() as query:
                     return self._query(query, step)
@@ -68,7 +81,7 @@ class Session:
 
     def explain(self, sql: str, parameters: Parameters = None) -> Explanation:
         """Return what a query would cost and how accurate it would be; spend nothing, read nothing protected."""
-        with self._lock:
+        with self._statement():
             match statement.read(sql, parameters):
                 case statement.Query() as query:
                     return self._explained(query)
@@ -80,12 +93,12 @@ class Session:
         """Return what a planned call would cost; spend nothing."""
         nothing = statement.read("SELECT 1")
         assert isinstance(nothing, statement.Query)
-        with self._lock, self.gate.prepared(nothing) as ready:
+        with self._statement(), self.gate.prepared(nothing) as ready:
             return self._priced(ready, planned)
 
     def describe(self, sql: str, parameters: Parameters = None) -> tuple[OutputColumn, ...]:
         """Return the columns that a statement would give back; spend nothing."""
-        with self._lock:
+        with self._statement():
             found = statement.read(sql, parameters)
             if isinstance(found, statement.Show):
                 return (OutputColumn(found.name, "VARCHAR"),)
@@ -94,7 +107,7 @@ class Session:
             if not isinstance(found, statement.Query):
                 return ()
             with self.gate.prepared(found) as ready:
-                return self._columns(ready, self._plan(ready))
+                return self._columns(ready)
 
     # What functions in FROM may ask: see planner.calls.call.Caller.
 
@@ -118,22 +131,19 @@ class Session:
         return self.gate.prepared(query)
 
     def planner(self, settings: Settings) -> Planner:
-        return Planner(self.gate.ledger, self.gate.meters, self.gate.histories, settings)
+        return Planner(self.moment, settings)
 
-    def find(self, question: str, *, table: str) -> list[Release]:
-        return self.gate.ledger.find(question, table=table)
-
-    def version(self, table: str) -> int:
-        return self.gate.ledger.version(table)
-
-    def moved(self) -> Mapping[str, Fraction]:
-        return self.gate.ledger.moved()
+    @property
+    def moment(self) -> Moment:
+        """What was true when the statement began; between statements, what is true now."""
+        if self._moment is None and not self._lock.locked():
+            return self.gate.moment()
+        if self._moment is None:
+            self._moment = self.gate.moment()
+        return self._moment
 
     def caps(self, analyst: str) -> Caps:
         return self.gate.caps(analyst)
-
-    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]:
-        return self.gate.ledger.quote(charges, analyst=analyst)
 
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]:
         return self.gate.ledger.beside(write=write)
@@ -141,17 +151,30 @@ class Session:
     # The way of a query.
 
     def _plan(self, ready: Ready) -> Plan:
+        if not ready.parts:
+            return Plan(ready.compiled, ())
+        self._moment = self.gate.moment(ready.parts)
         return self.planner(self.settings).plan(ready.compiled, ready.parts)
 
-    def _columns(self, ready: Ready, plan: Plan) -> tuple[OutputColumn, ...]:
-        """Return the output columns, from relations that have the right types and no rows yet.
+    def _types(self, ready: Ready) -> list[dict[int, str]]:
+        """Return the types of the whole numbers that each part measures."""
+        rho = rho_of_each(self.settings, ready.parts)
+        return [answer.whole_types(part, self.settings, rho=rho) for part in ready.parts]
 
-        What is paid for is rehearsed on these relations; otherwise they are made once.
+    def _make_blank(self, ready: Ready) -> None:
+        """Make the relations of what is measured, with every group and no number yet."""
+        for part, whole in zip(ready.parts, self._types(ready), strict=True):
+            answer.make_blank(part, ready.bench, z=self.settings.z, types=whole)
+
+    def _columns(self, ready: Ready) -> tuple[OutputColumn, ...]:
+        """Return the output columns, from relations that have the right types; nothing is planned for that.
+
+        They are worked out once for the types of whole numbers that the settings lead to.
         """
-        if ready.columns and not plan.paid:
-            return tuple(ready.columns)
-        for part in plan.parts:
-            answer.make_relation(part, None, ready.bench, z=self.settings.z)
+        types_of_parts = self._types(ready)
+        if (known := ready.columns.get(str(types_of_parts))) is not None:
+            return known
+        self._make_blank(ready)
         post = self._post(ready).sql("duckdb")
         types = ready.bench.types(post)
         if ready.compiled.post.find(exp.Subquery):
@@ -159,7 +182,7 @@ class Session:
         names = ready.compiled.names
         columns = tuple(OutputColumn(name, kind) for name, (_, kind) in zip(names, types, strict=False))
         if not ready.reads_ledger:
-            ready.columns[:] = columns
+            ready.columns[str(types_of_parts)] = columns
         return columns
 
     def _rehearse(self, ready: Ready, plan: Plan) -> None:
@@ -231,26 +254,27 @@ class Session:
             Charge(gate.policy.tables[t.table].population, t.table, t.version, t.cost) for t in plan.paid if t.cost
         ]
         populations = [part.measured.table.population for part in plan.parts]
-        quotes = gate.ledger.quote(charges, populations=populations, analyst=self.analyst)
+        quotes = self.moment.quote(charges, populations=populations, analyst=self.analyst) if populations else []
         return explain.explanation(plan, settings=self.settings, rho=total(charges), quotes=quotes, caps=caps)
 
     def _query(self, query: statement.Query, step: Step) -> Result:
         step("planning")
         with self.gate.prepared(query) as ready:
-            plan = self._plan(ready)
-            columns = self._columns(ready, plan)  # what can't be post-processed is refused before it is paid for
+            columns = self._columns(ready)  # what can't be post-processed is refused before it is paid for
             if _is_empty(ready.compiled.post):
                 return Result(columns, tag="SELECT 0")
             if ready.call is not None:
                 return self._called(ready, ready.call, columns, query.sql, step)
+            plan = self._plan(ready)
             explanation = self._explanation(plan)
             self._check(explanation)
             if plan.paid:
+                self._make_blank(ready)
                 self._rehearse(ready, plan)
             new, charged = self.release(plan.paid, query.sql, step)
             step("answering")
-            for part in plan.parts:
-                answer.make_relation(part, new, ready.bench, z=self.settings.z)
+            for part, types in zip(plan.parts, self._types(ready), strict=True):
+                answer.make_relation(part, new, ready.bench, z=self.settings.z, types=types)
             rows = _dated(self._answered(ready), columns)
         visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
         return Result(columns, visible, intervals, charged, f"SELECT {len(rows)}", explanation)
@@ -266,9 +290,8 @@ class Session:
         step("answering")
         rows = _dated(self._answered(ready, told.rows), columns)
         visible, intervals = _split(rows, len(columns), ())
-        paid = functions.paid(
-            price, told, self.gate.ledger.quote([], populations=planned.populations, analyst=self.analyst)
-        )
+        after = self.moment.after(self.gate.ledger)
+        paid = functions.paid(price, told, after.quote([], populations=planned.populations, analyst=self.analyst))
         return Result(columns, visible, intervals, told.cost, f"SELECT {len(rows)}", paid)
 
     def _priced(self, ready: Ready, planned: functions.PlannedCall) -> functions.PricedCall:
@@ -277,7 +300,7 @@ class Session:
         quotes = [
             quote
             for charges in ways
-            for quote in self.gate.ledger.quote(charges, populations=planned.populations, analyst=self.analyst)
+            for quote in self.moment.quote(charges, populations=planned.populations, analyst=self.analyst)
         ]
         found = explain.explanation(
             Plan(ready.compiled, ()),
@@ -301,7 +324,7 @@ class Session:
 
     def release(
         self,
-        tasks: Sequence[functions.Payable],
+        tasks: Sequence[Payable],
         sql: str,
         step: Step,
         *,
@@ -312,20 +335,22 @@ class Session:
 
         `payers` says who pays for the tasks with these keys, where that is not who asks; `once` as in Ledger.commit.
         """
-        drafts = []
+        drafts, meters = [], dict[str, Meter]()
         for task in tasks:
             step("measuring")
             assert task.cost is not None
-            table, meter = self.gate.policy.tables[task.table], self.gate.meters[task.table]
-            if meter.version() != task.version:
+            table, edition = self.gate.policy.tables[task.table], self.moment.edition(task.table)
+            if edition.version != task.version:
                 raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
+            meter = meters.setdefault(task.table, self.gate.meters[task.table].at(edition))
             payer = payers.get(task.key, self.analyst)
-            draft = (table.population, table.name, task.version, payer, sql, task.kind, task.draw(meter))
+            draft = (table.population, table.name, task.version, payer, sql, task.kind.value, task.draw(meter))
             drafts.append(Draft(task.key, task.digest, *draft, task.cost))
         if not drafts:
             return [], Fraction(0)
         step("charging")
-        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst), once=once)
+        readings = [reading for meter in meters.values() for reading in meter.readings]
+        new = self.gate.ledger.commit(drafts, caps=self.gate.caps(self.analyst), once=once, readings=readings)
         return new, total(release.charge for release in new if not release.replayed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,7 +26,8 @@ from planner.duck.sandbox import Sandbox
 from planner.history.recall import KEPT_BYTES, History
 from planner.ledger.accounts import Caps
 from planner.ledger.ledger import Ledger
-from planner.plans.plan import prepare
+from planner.plans.moment import Moment
+from planner.plans.plan import Prepared, prepare
 from planner.policy.file import Policy, budget_cap, refusal
 from planner.policy.table import Table
 from planner.sources.measure import Meter
@@ -50,7 +51,7 @@ class Shared:
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
         known = BoundedCache[Any](KEPT_BYTES)
-        self.histories = {name: History(table, ledger, known) for name, table in protected.items()}
+        self.histories = {name: History(table, ledger.content, known) for name, table in protected.items()}
         self.books = Books(policy, ledger)
         self.sandbox = Sandbox(policy.tables)
         self.cap = budget_cap(policy)
@@ -89,6 +90,15 @@ class Shared:
         yield ready
         if query.key is not None:
             self._ready.put(query.key, ready, ready.size)
+
+    def moment(self, parts: Sequence[Prepared] = ()) -> Moment:
+        """Return what is true now, from one reading of the ledger: about all that some queries need, and more later."""
+        tables = dict.fromkeys(part.measured.table.name for part in parts)
+        snapshot = self.ledger.snapshot(
+            tables={name: self.histories[name].last for name in tables},
+            questions=list(dict.fromkeys(pair for part in parts for pair in part.looked_up)),
+        )
+        return Moment(snapshot, self.meters, self.histories)
 
     def caps(self, analyst: str) -> Caps:
         """Return what the whole population and this analyst may spend, in units."""

@@ -12,7 +12,8 @@ from planner.calls.rounds import roster
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, Row, create
 from planner.duck.workbench import Workbench
-from planner.ledger.accounts import SHARE, shown_payers
+from planner.ledger.accounts import View, shown_payers
+from planner.ledger.kinds import Kind
 from planner.ledger.ledger import Ledger
 from planner.policy.file import Policy, budget_cap
 
@@ -90,26 +91,28 @@ def make(table: str, name: str, books: Books, bench: Workbench) -> None:
     create(name, list(MAKERS[table](books)), TYPES[f"{SCHEMA}.{table}"], bench)
 
 
-def populations(books: Books) -> list[str]:
+def populations(books: Books, view: View) -> list[str]:
+    """Return the populations that tables are about, and those about which anything was released."""
     declared = [table.population for table in books.policy.tables.values() if table.kind == "protected"]
-    return sorted({*declared, *books.ledger.populations()})
+    return sorted({*declared, *view.populations})
 
 
 def _budget(books: Books) -> Iterator[Row]:
+    cap, view = budget_cap(books.policy), books.ledger.snapshot().view
     epsilon, delta = books.policy.budget.epsilon, books.policy.budget.delta
-    for population in populations(books):
-        spent = rho_of(books.ledger.spent(population))
-        gaussian = gaussian_epsilon(spent, delta) if books.ledger.only_gaussian(population) else None
-        yield population, budget_cap(books.policy), spent, epsilon, rho_to_epsilon(spent, delta), gaussian, delta
+    for population in populations(books, view):
+        spent = rho_of(view.spent(population))
+        gaussian = gaussian_epsilon(spent, delta) if view.only_gaussian(population) else None
+        yield population, cap, spent, epsilon, rho_to_epsilon(spent, delta), gaussian, delta
 
 
 def _accounts(books: Books) -> Iterator[Row]:
-    delta, moved = books.policy.budget.delta, books.ledger.moved()
-    for population in populations(books):
+    now, delta = books.ledger.snapshot(), books.policy.budget.delta
+    for population in populations(books, now.view):
         for analyst in books.policy.analysts.values():
-            share = analyst.share + moved.get(analyst.name, Fraction(0))
+            share = analyst.share + now.moved.get(analyst.name, Fraction(0))
             cap: Fraction = budget_cap(books.policy) * max(share, Fraction(0))
-            spent = rho_of(books.ledger.account_spent(population, analyst.name))
+            spent = rho_of(now.view.account_spent(population, analyst.name))
             epsilons = rho_to_epsilon(cap, delta), rho_to_epsilon(spent, delta)
             yield population, analyst.name, share, cap, spent, *epsilons, delta
 
@@ -123,7 +126,7 @@ def _queries(books: Books) -> Iterator[Row]:
     """One row for each question that was paid for: the releases of one statement stand in a row."""
     current: list[Any] = []
     for r in books.ledger.releases():
-        if r.kind == SHARE:  # what was paid is told by the releases of which it is a share
+        if r.kind == Kind.SHARE:  # what was paid is told by the releases of which it is a share
             continue
         if current and (current[0].analyst, current[0].sql) != (r.analyst, r.sql):
             yield _query(current)

@@ -23,7 +23,7 @@ from sqlglot import exp
 from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
 from planner.basics.nodes import span
-from planner.cells.costs import Cost, rho_of
+from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA, create
 from planner.duck.sandbox import Sandbox
 from planner.duck.workbench import Workbench
@@ -31,11 +31,12 @@ from planner.ledger.accounts import Caps, Charge, Quote, Release
 from planner.ledger.stores import Connection
 from planner.plans import explain
 from planner.plans.explain import Explanation
+from planner.plans.moment import Moment
 from planner.plans.plan import Planner, Prepared
 from planner.plans.result import OutputColumn
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.policy.file import Policy
-from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.query import Catalog, Compiled
 
@@ -77,24 +78,6 @@ class Constant:
 
 Arguments = Mapping[str, Constant]
 """The argument for each parameter of a function; Constant(None) where it was left out."""
-
-
-class Payable(Protocol):
-    """Something to release: drawn first, then charged and stored in one commit."""
-
-    @property
-    def table(self) -> str: ...
-    @property
-    def version(self) -> int: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def cost(self) -> Cost | None: ...
-    @property
-    def key(self) -> str: ...
-    @property
-    def digest(self) -> str: ...
-    def draw(self, meter: Meter) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -182,8 +165,8 @@ class Ready:
     parts: tuple[Prepared, ...]
     bench: Workbench
     call: Call | None = None
-    columns: list[OutputColumn] = field(default_factory=list)
-    """Those of the answer, once they were worked out, where they are the same at all times."""
+    columns: dict[str, tuple[OutputColumn, ...]] = field(default_factory=dict)
+    """Those of the answer, once they were worked out, by the types of what is measured."""
 
     @property
     def reads_ledger(self) -> bool:
@@ -216,21 +199,15 @@ class Caller(Preparing, Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
+    def moment(self) -> Moment:
+        """What was true when the statement began."""
+
+    @property
     def planning_round(self) -> threading.Lock:
         """Held while a round is planned: the largest take a core and 1 or 2 GB."""
 
     def planner(self, settings: Settings) -> Planner: ...
-    def find(self, question: str, *, table: str) -> list[Release]:
-        """Return the releases that answer a question about a table, newest first."""
-
-    def version(self, table: str) -> int:
-        """Return the version of a table's data."""
-
-    def moved(self) -> Mapping[str, Fraction]:
-        """Return by how much each account's share of the budget was changed."""
-
     def caps(self, analyst: str) -> Caps: ...
-    def quote(self, charges: Sequence[Charge], *, analyst: str) -> list[Quote]: ...
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]:
         """Return a transaction for what is kept beside the releases."""
 

@@ -12,7 +12,7 @@ from sqlglot import exp
 from planner.cells.workspace import Feature, Floats, Ints, Workspace
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Placement:
     """Every (cell, public match) in which the WHERE holds: its cell, its group in each set, and the values of
     the asked expressions there. `keys[s]` names a table (g, k0, k1, …) with the group keys of set s."""
@@ -67,7 +67,7 @@ class Recipe:
     bounds: tuple[tuple[Floats, Floats], ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Workload:
     """The linear part of a measured query, placed: functionals on places, and the recipes of its aggregates."""
 

@@ -169,12 +169,12 @@ class SqlSource(ABC):
         n = len(fetched["n"])
         matrix = np.stack([fetched[f"i{j}"] for j in range(len(axes))], axis=1) if axes else np.zeros((n, 0))
         return Tally(
-            tuple(axis.column for axis in axes),
-            tuple(code.partition for code in codes),
-            tuple(features),
-            matrix.astype(np.int64),
-            np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(features)))], axis=1),
-            None if cut is None else fetched["r"].astype(np.int64),
+            columns=tuple(axis.column for axis in axes),
+            partitions=tuple(code.partition for code in codes),
+            features=tuple(features),
+            codes=matrix.astype(np.int64),
+            sums=np.stack([fetched["n"], *(fetched[f"s{i}"] for i in range(len(features)))], axis=1),
+            ranges=None if cut is None else fetched["r"].astype(np.int64),
         )
 
     def _tally(

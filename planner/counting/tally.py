@@ -11,7 +11,7 @@ import numpy as np
 from planner.cells.workspace import Feature, Ints
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Tally:
     """Counts (and sums of grid indices) of the rows in each occupied combination of codes.
 

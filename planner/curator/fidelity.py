@@ -74,7 +74,7 @@ class Finding:
         return sum(verdict.decision is not None for verdict in self.verdicts)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Fidelity:
     """All findings about a synthetic table: epsilon in all and for each query, tau as a part of an answer."""
 
@@ -154,7 +154,15 @@ def fidelity(
         if on_step is not None:
             on_step(number, len(proposals), proposal.title)
         findings.append(_finding(session, proposal, each, tau, delta))
-    return Fidelity(table, found.synthetic_of, epsilon, each, tau, delta, tuple(findings))
+    return Fidelity(
+        copy=table,
+        original=found.synthetic_of,
+        epsilon=epsilon,
+        each=each,
+        tau=tau,
+        delta=delta,
+        findings=tuple(findings),
+    )
 
 
 def _finding(session: Session, proposal: Proposal, epsilon: float, tau: float, delta: float) -> Finding:

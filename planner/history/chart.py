@@ -34,7 +34,7 @@ MAX_RANGE = 2**24
 """Largest range of grid indices that is shared: beyond, rounding would add up over very many records."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Evidence:
     """Rows that were released, in units of their noise, and what they told.
 
@@ -125,9 +125,20 @@ def evidence(release: Stored, table: Table, forms: Forms) -> Evidence | None:
         return None
     rows, y = bodies.rows(body, len(found.features))
     return Evidence(
-        release.id, release.question, found.workspace, found.features, found.cell, found.group, found.groups,
-        found.pattern, rows, found.weight, y, bodies.questions(body), form,
-    )  # fmt: skip
+        id=release.id,
+        question=release.question,
+        workspace=found.workspace,
+        features=found.features,
+        cell=found.cell,
+        group=found.group,
+        groups=found.groups,
+        pattern=found.pattern,
+        rows=rows,
+        weight=found.weight,
+        y=y,
+        also=bodies.questions(body),
+        form=form,
+    )
 
 
 def _first_of(release: Stored, table: Table, body: Mapping[str, Any]) -> Evidence | None:
@@ -140,7 +151,19 @@ def _first_of(release: Stored, table: Table, body: Mapping[str, Any]) -> Evidenc
         return None
     groups, patterns, nothing = len(body["y"]), len(body["E"][0]), np.zeros((0, 0, 0))
     workspace, cell, group, pattern = _merged(workspace, features, cell, group * patterns + pattern, patterns)
-    return Evidence(0, "", workspace, features, cell, group, groups, pattern, nothing, np.ones(groups), nothing)
+    return Evidence(
+        id=0,
+        question="",
+        workspace=workspace,
+        features=features,
+        cell=cell,
+        group=group,
+        groups=groups,
+        pattern=pattern,
+        rows=nothing,
+        weight=np.ones(groups),
+        y=nothing,
+    )
 
 
 def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Evidence:
@@ -150,9 +173,18 @@ def made_evidence(question: Question, measurement: Measurement, y: Floats) -> Ev
     code = question.group * patterns + question.pattern
     workspace, cell, group, pattern = _merged(question.workspace, question.features, question.cell, code, patterns)
     return Evidence(
-        0, question.digest, workspace, question.features, cell, group, question.groups, pattern, rows,
-        np.ones(question.groups), y.reshape(question.groups, -1),
-    )  # fmt: skip
+        id=0,
+        question=question.digest,
+        workspace=workspace,
+        features=question.features,
+        cell=cell,
+        group=group,
+        groups=question.groups,
+        pattern=pattern,
+        rows=rows,
+        weight=np.ones(question.groups),
+        y=y.reshape(question.groups, -1),
+    )
 
 
 def _merged(
@@ -204,7 +236,7 @@ def _once_each(features: Sequence[Feature], cell: Ints, high: Ints) -> bool:
     return once and plain and int(high.max(initial=0)) < MAX_RANGE
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Fold:
     """How evidence of one form is summed onto coarser axes: `number` is the new group of each old one, or -1."""
 
@@ -257,7 +289,7 @@ def fold(found: Evidence, axes: Mapping[str, Axis]) -> Fold | None:
     number = np.cumsum(good) - 1
     here = good[pairs // small.cells]
     return Fold(
-        small,
+        workspace=small,
         cell=pairs[here] % small.cells,
         group=number[pairs[here] // small.cells],
         groups=int(good.sum()),

@@ -279,7 +279,21 @@ def evidence(found: MarginalEvidence, axes: Mapping[str, Axis], *, in_cells: boo
             B = math.sqrt(precision) * _product([whitening[i][1] for i in A])
             cells, none = np.arange(small.cells), np.zeros(small.cells, dtype=np.int64)
             y = np.asarray(table).reshape(1, -1)
-            brought.append(Evidence(found.id, "", small, (), cells, none, 1, cells, B[:, :, None], np.ones(1), y))
+            brought.append(
+                Evidence(
+                    id=found.id,
+                    question="",
+                    workspace=small,
+                    features=(),
+                    cell=cells,
+                    group=none,
+                    groups=1,
+                    pattern=cells,
+                    rows=B[:, :, None],
+                    weight=np.ones(1),
+                    y=y,
+                )
+            )
     return brought
 
 
@@ -296,7 +310,17 @@ def whole(found: MarginalEvidence) -> Evidence | None:
     small, cells = Workspace(found.workspace.table, tuple(found.workspace.axes[i] for i in top)), np.arange(len(y))
     weight, none = np.full(len(y), math.sqrt(level)), np.zeros(len(y), dtype=np.int64)
     return Evidence(
-        found.id, "", small, (), cells, cells, len(y), none, np.ones((1, 1, 1)), weight, y * weight[:, None]
+        id=found.id,
+        question="",
+        workspace=small,
+        features=(),
+        cell=cells,
+        group=cells,
+        groups=len(y),
+        pattern=none,
+        rows=np.ones((1, 1, 1)),
+        weight=weight,
+        y=y * weight[:, None],
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -45,7 +45,8 @@ from planner.history.marginals import MarginalEvidence
 from planner.history.pool import Key, Pool, added_told, pooled
 from planner.history.slices import Slices, surveyed
 from planner.ledger.accounts import Content
-from planner.ledger.ledger import Ledger
+from planner.ledger.kinds import Kind
+from planner.ledger.snapshot import Snapshot
 from planner.policy.table import Table
 from planner.questions.linear import Question
 
@@ -259,9 +260,13 @@ class _Base:
 class History:
     """Everything linear that was released about one table. Threads may share it."""
 
-    def __init__(self, table: Table, ledger: Ledger, kept: BoundedCache[Any] | None = None) -> None:
-        """Read what a ledger has about a table, and keep what was worked out, with other histories or alone."""
-        self._table, self._ledger = table, ledger
+    def __init__(self, table: Table, content: Callable[[int], Content], kept: BoundedCache[Any] | None = None) -> None:
+        """Begin with nothing; keep what is worked out, with other histories or alone.
+
+        Args:
+            content: reads a release from the ledger, by its number.
+        """
+        self._table, self._content = table, content
         self._found: dict[int, Releases] = {}
         self._last = 0
         self._forms = Forms(FORMS_BYTES)
@@ -359,21 +364,29 @@ class History:
             self._kept.put(key, choice, array_bytes(choice.axes))
         return choice.axes, tuple(sorted(choice.features))
 
+    @property
+    def last(self) -> int:
+        """Return up to which release this was read."""
+        return self._last
+
     def found(self, version: int) -> Releases:
-        """Return what was released on a version of the data, after reading what is new in the ledger."""
+        """Return what was released on a version of the data, as far as it was read."""
+        return self._found.get(version, Releases())
+
+    def read(self, snapshot: Snapshot) -> History:
+        """Return the history after reading on, up to a moment of the ledger."""
         with self._lock:
             new: defaultdict[int, tuple[list[Brought], list[MarginalEvidence]]] = defaultdict(lambda: ([], []))
-            last, contents = self._ledger.contents(self._table.name, after=self._last)
-            for content in contents:
+            for content in snapshot.contents(self._table.name, after=self._last):
                 brought, told = new[content.version]
-                if content.kind == "marginals" and (whole := symmetric.read(content, self._table)) is not None:
+                if content.kind == Kind.MARGINALS and (whole := symmetric.read(content, self._table)) is not None:
                     told.append(whole)
-                if content.kind == "linear" and (linear := self._shelved(content)) is not None:
+                if content.kind == Kind.LINEAR and (linear := self._shelved(content)) is not None:
                     brought.append(linear)
             for at, each in new.items():
                 self._found[at] = self._found.get(at, Releases()).plus(*each)
-            self._last = last
-            return self._found.get(version, Releases())
+            self._last = max(self._last, snapshot.last)
+            return self
 
     def _shelved(self, content: Content) -> Shelved | None:
         """Return what a release speaks of; what it told is read once more when it is brought somewhere."""
@@ -389,7 +402,7 @@ class History:
         key = "evidence", self._table.name, number
         found: Evidence | None = self._kept.get(key)
         if found is None:
-            found = evidence(self._ledger.content(number), self._table, self._forms)
+            found = evidence(self._content(number), self._table, self._forms)
             assert found is not None, "it could be shared when it was first read"
             self._kept.put(key, found, found.nbytes)
         return found

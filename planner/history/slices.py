@@ -191,9 +191,18 @@ def _asked(question: Question) -> Evidence:
     """Return the functionals of a question in the form of evidence."""
     rows = question.E.astype(float) * question.units[:, None, None]
     return Evidence(
-        0, question.digest, question.workspace, question.features, question.cell, question.group, question.groups,
-        question.pattern, rows, np.ones(question.groups), np.zeros((question.groups, len(rows))),
-    )  # fmt: skip
+        id=0,
+        question=question.digest,
+        workspace=question.workspace,
+        features=question.features,
+        cell=question.cell,
+        group=question.group,
+        groups=question.groups,
+        pattern=question.pattern,
+        rows=rows,
+        weight=np.ones(question.groups),
+        y=np.zeros((question.groups, len(rows))),
+    )
 
 
 def _slice(asked: Evidence, box: Box, inside: Sequence[Evidence]) -> Slice | None:

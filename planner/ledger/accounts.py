@@ -16,14 +16,7 @@ from typing import Protocol
 
 from planner.basics.errors import BudgetExceeded
 from planner.cells.costs import PARTS, UNIT_BITS, Cost, Spending, dearest, rho_of
-
-SHARE = "share"
-"""The kind of what tells nothing, and is charged to an account and not to a population: an analyst's share of what
-releases beside it have charged the population."""
-
-GAUSSIAN_KINDS = frozenset({"linear", "marginals", "distinct", "choice", "settled", "round", SHARE})
-"""Kinds of releases with Gaussian noise, for which the exact Gaussian curve holds. A choice, a settled decision and the
-record of a round are made from such ones, and a share tells nothing."""
+from planner.ledger.kinds import GAUSSIAN_KINDS, Kind
 
 
 def joint_account(analysts: Iterable[str]) -> str:
@@ -68,7 +61,7 @@ class Draft:
         key: SHA-256 in hex; one key never gets a second draw.
         question: SHA-256 in hex of the question, whatever its accuracy.
         version: version of the table's data that was read.
-        analyst: who pays for it; `joint_account` if several do, each by a draft of kind `SHARE`.
+        analyst: who pays for it; `joint_account` if several do, each by a draft of kind `Kind.SHARE`.
         body: what is released, encoded; the ledger does not look inside.
     """
 
@@ -85,7 +78,7 @@ class Draft:
 
     @property
     def charge(self) -> Charge:
-        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == SHARE)
+        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == Kind.SHARE)
 
 
 @dataclass(frozen=True)
@@ -123,6 +116,24 @@ class Content:
 
 
 @dataclass(frozen=True)
+class Edition:
+    """A version of a table's data, and the fingerprint of the source that was first read in it; None if none was."""
+
+    version: int
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What was seen of a source when a release was drawn: its fingerprint, if it has one, and which rows there are."""
+
+    table: str
+    version: int
+    fingerprint: str | None
+    rows: str
+
+
+@dataclass(frozen=True)
 class Charge:
     """One more cost on the cells of one version of a table; `analyst` says who pays, where that is not who asks.
 
@@ -150,7 +161,7 @@ class Caps:
         return self.accounts.get(analyst, self.account) + math.floor(moved * self.population)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Quote:
     """What is spent now on a population, and what would be after some charges: by everyone, and by one analyst."""
 
@@ -312,13 +323,17 @@ class View:
 
     def quote(self, after: View, population: str, *, analyst: str) -> Quote:
         return Quote(
-            population,
-            analyst,
+            population=population,
+            analyst=analyst,
             spent=self.spent(population),
             after=after.spent(population),
             account_spent=self.account_spent(population, analyst),
             account_after=after.account_spent(population, analyst),
         )
+
+    def only_gaussian(self, population: str) -> bool:
+        """Return whether all releases about the population have Gaussian noise."""
+        return self.kinds.get(population, frozenset()) <= GAUSSIAN_KINDS
 
     def surely_within(self, caps: Caps, population: str, *, analyst: str, moved: Fraction) -> bool:
         """Return whether no cap is passed, as far as can be told without looking for the dearest cells."""

@@ -6,8 +6,8 @@ the transaction that checks the caps, so that any number of threads, processes a
 are no leases: whoever is paused or cut off in the middle holds nothing but a lock that ends with its connection, and
 no decision looks at a clock.
 
-Where the rows are kept, an SQLite file or PostgreSQL, is the matter of planner/stores. What a machine remembers of its
-ledger apart from it is the matter of planner/marker.
+Where the rows are kept, an SQLite file or PostgreSQL, is the matter of planner/ledger/stores. What a machine
+remembers of its ledger apart from it is the matter of planner/ledger/born.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from planner.basics.errors import LedgerFailed, SourceFailed
 from planner.cells.costs import from_bytes, simplified, to_bytes
 from planner.ledger.accounts import (
-    GAUSSIAN_KINDS,
     Caps,
     Charge,
     Content,
     Draft,
+    Edition,
     Quote,
+    Reading,
     Release,
     View,
     chained,
@@ -40,6 +41,7 @@ from planner.ledger.accounts import (
     payers,
 )
 from planner.ledger.born import Marker
+from planner.ledger.snapshot import Snapshot
 from planner.ledger.stores import RESTORE, Connection, OutcomeUnknown, Statement, Store, check_here, damaged, marker_of
 from planner.ledger.stores.sqlite import SqliteStore
 from planner.policy.ledger import Remote
@@ -47,8 +49,15 @@ from planner.policy.ledger import Remote
 ARCHIVE = "archive"
 COLUMNS = 'id, key, question, population, "table", version, analyst, sql, kind, body, cost, created'
 NEW = f"SELECT {COLUMNS}, hash FROM releases WHERE id > ? ORDER BY id"
+ANSWERING = f'SELECT {COLUMNS} FROM releases WHERE question = ? AND "table" = ? ORDER BY id DESC'
 INSERT = f"INSERT INTO releases ({COLUMNS}, hash) VALUES ({', '.join('?' * 13)})"
+RECORD = "INSERT INTO versions VALUES (?, ?, ?)"
+READ = "INSERT INTO readings VALUES (?, ?, ?)"
 UPDATE_HEAD = "UPDATE meta SET value = ? WHERE name = 'head'"
+EDITIONS = """SELECT v."table", v.version, v.fingerprint FROM versions AS v
+    WHERE v.version = (SELECT max(w.version) FROM versions AS w WHERE w."table" = v."table")"""
+ROWS = 'SELECT "table", version, "rows" FROM readings WHERE "table" = ? AND version = ?'
+CONTENTS = 'SELECT id, question, version, kind, body FROM releases WHERE id > ? AND "table" = ? ORDER BY id'
 VERSIONS = 'SELECT "table", max(version) FROM versions GROUP BY "table"'
 LATER = """SELECT 1 FROM releases AS r WHERE r.version > (
     SELECT coalesce(max(v.version), 1) FROM versions AS v WHERE v."table" = r."table") LIMIT 1"""
@@ -136,7 +145,12 @@ class Ledger:
             marker.acknowledge(self._view.last_id, self._view.last_hash)
 
     def commit(
-        self, drafts: Sequence[Draft], *, caps: Caps, once: Callable[[Connection], None] | None = None
+        self,
+        drafts: Sequence[Draft],
+        *,
+        caps: Caps,
+        once: Callable[[Connection], None] | None = None,
+        readings: Sequence[Reading] = (),
     ) -> list[Release]:
         """Return the drafts as durable releases, each charged once, or those already stored under their keys.
 
@@ -146,30 +160,41 @@ class Ledger:
 
         With `once`, the last draft stands for all: if it is stored already it is returned alone, and nothing is
         charged. Otherwise `once` is called in the transaction, and may raise what is wrong by now.
+
+        `readings` say of which rows the drafts were drawn. Guarantee: all that is stored about one version of a
+        table was drawn of the same rows, whatever gates drew it; otherwise raises SourceFailed.
         """
         with self._lock:
             try:
-                releases = self._commit(drafts, caps, once)
+                releases = self._commit(drafts, caps, once, readings)
             except OutcomeUnknown as failure:
                 releases = self._read_back(drafts, failure, alone=once is not None)
             self._marker.acknowledge(self._view.last_id, self._view.last_hash)
             return releases
 
-    def _commit(self, drafts: Sequence[Draft], caps: Caps, once: Callable[[Connection], None] | None) -> list[Release]:
+    def _commit(
+        self,
+        drafts: Sequence[Draft],
+        caps: Caps,
+        once: Callable[[Connection], None] | None,
+        readings: Sequence[Reading],
+    ) -> list[Release]:
         # What takes time is done before the lock is held: costs are encoded, and near a cap the dearest cells sought.
         drafts = [replace(draft, cost=simplified(draft.cost)) for draft in drafts]
         costs = {draft.key: to_bytes(draft.cost) for draft in drafts}
         self._expect(drafts, caps)
-        asked: list[Statement] = [_by_key(drafts), (VERSIONS, ()), (MOVES, ())]
-        with self._asking(*asked, write=True) as (connection, [rows, versions, moves]):
+        asked: list[Statement] = [_by_key(drafts), (EDITIONS, ()), (MOVES, ())]
+        asked += [(ROWS, (reading.table, reading.version)) for reading in readings]
+        with self._asking(*asked, write=True) as (connection, [rows, editions, moves, *seen]):
             found = _stored(drafts, rows)
             if once is not None:
                 if drafts[-1].key in found:
                     return [replace(found[drafts[-1].key], replayed=True)]
                 once(connection)
             new = [draft for draft in drafts if draft.key not in found]
-            self._check_current(new, dict(versions))
-            view, inserts = self._checked(new, caps, self._moved(moves)), list[Statement]()
+            self._check_current(new, {table: version for table, version, _ in editions})
+            view = self._checked(new, caps, self._moved(moves))
+            inserts = _first_readings(readings, editions, [row for each in seen for row in each]) if new else []
             created = datetime.now(UTC).isoformat(timespec="microseconds")
             for draft in new:
                 release = Release(**vars(draft), id=view.last_id + 1, created=created)
@@ -178,7 +203,7 @@ class Ledger:
                 inserts.append((INSERT, (*row, row_hash)))
                 view = view.stored([(release.population, release.kind)], release.id, row_hash)
                 found[draft.key] = release
-            if inserts:
+            if new:
                 connection.finish(*inserts, (UPDATE_HEAD, (view.last_hash,)))
         self._view = view
         return [found[draft.key] for draft in drafts]
@@ -210,11 +235,12 @@ class Ledger:
                 replace(self._view.quote(view, population, analyst=payer), moved=share).check(caps)
         return view
 
-    def _after(self, charges: Sequence[Charge]) -> View:
+    def _after(self, charges: Sequence[Charge], view: View | None = None) -> View:
         """Return the view after some charges; a commit after a quote of the same does not seek the maxima again."""
-        asked = (self._view.last_id, tuple(charges))
+        view = self._view if view is None else view
+        asked = (view.last_id, tuple(charges))
         if self._quoted is None or self._quoted[0] != asked:
-            self._quoted = (asked, self._view.charged(charges, analyst=""))
+            self._quoted = (asked, view.charged(charges, analyst=""))
         return self._quoted[1]
 
     def _read_back(self, drafts: Sequence[Draft], failure: OutcomeUnknown, *, alone: bool) -> list[Release]:
@@ -240,12 +266,49 @@ class Ledger:
 
         The analyst pays for charges that name nobody else; it is their account that is told.
         """
+        return self.snapshot().quote(charges, analyst=analyst, populations=populations)
+
+    def quoted(
+        self, view: View, charges: Sequence[Charge], *, analyst: str, populations: Sequence[str], moved: Fraction
+    ) -> list[Quote]:
+        """Return the same for what was spent at some time, and what was moved to the analyst by then; ask nobody."""
         charges = [replace(c, cost=simplified(c.cost), analyst=c.analyst or analyst) for c in charges]
-        with self._transaction(write=False) as connection:
-            after, moved = self._after(charges), self._moved(connection.execute(MOVES)).get(analyst, Fraction(0))
+        with self._lock:
+            after = self._after(charges, view)
             concerned = dict.fromkeys([*populations, *(charge.population for charge in charges)])
-            quotes = [self._view.quote(after, population, analyst=analyst) for population in concerned]
-            return [replace(quote, moved=moved) for quote in quotes]
+            quotes = [view.quote(after, population, analyst=analyst) for population in concerned]
+        return [replace(quote, moved=moved) for quote in quotes]
+
+    def snapshot(
+        self, *, tables: Mapping[str, int] = MappingProxyType({}), questions: Sequence[tuple[str, str]] = ()
+    ) -> Snapshot:
+        """Return what the ledger holds at this moment, read in one transaction.
+
+        Args:
+            tables: about which it is told what was released, each from which number on.
+            questions: with their tables, to which it is told which releases answer them.
+        """
+        told: list[Statement] = [(CONTENTS, (after, table)) for table, after in tables.items()]
+        found: list[Statement] = [(ANSWERING, pair) for pair in questions]
+        with self._asking((EDITIONS, ()), (MOVES, ()), *told, *found, write=False) as (_, [editions, moves, *rows]):
+            view = self._view
+        return Snapshot(
+            book=self,
+            view=view,
+            editions={table: Edition(version, fingerprint) for table, version, fingerprint in editions},
+            moved=self._moved(moves),
+            told={
+                table: (after, [Content(*row) for row in each])
+                for (table, after), each in zip(tables.items(), rows, strict=False)
+            },
+            found={
+                pair: [_release(row) for row in each] for pair, each in zip(questions, rows[len(told) :], strict=True)
+            },
+        )
+
+    def now(self, snapshot: Snapshot) -> Snapshot:
+        """Return a snapshot after what was committed here since; what others did may be missing."""
+        return replace(snapshot, view=self._view)
 
     def move(self, share: Fraction, *, source: str, target: str, caps: Caps) -> None:
         """Move a part of the budget from one account to another, durably; other processes see it at once.
@@ -311,12 +374,14 @@ class Ledger:
     def only_gaussian(self, population: str) -> bool:
         """Return whether all releases about the population have Gaussian noise."""
         with self._transaction(write=False):
-            return self._view.kinds.get(population, frozenset()) <= GAUSSIAN_KINDS
+            return self._view.only_gaussian(population)
 
-    def find(self, question: str, *, table: str) -> list[Release]:
-        """Return the releases that answer a question about a table, on whatever version of its data, newest first."""
+    def find(self, question: str, *, table: str | None = None) -> list[Release]:
+        """Return the releases that answer a question, about one table or any, on whatever version, newest first."""
         with self._transaction(write=False) as connection:
-            return _select(connection, 'WHERE question = ? AND "table" = ? ORDER BY id DESC', question, table)
+            if table is None:
+                return _select(connection, "WHERE question = ? ORDER BY id DESC", question)
+            return [_release(row) for row in connection.execute(ANSWERING, (question, table))]
 
     def get(self, number: int) -> Release:
         """Return the release with this id; KeyError if there is none."""
@@ -334,8 +399,7 @@ class Ledger:
     def contents(self, table: str, *, after: int) -> tuple[int, list[Content]]:
         """Return the number of the last release, and what those about a table with larger numbers than `after` told."""
         with self._transaction(write=False) as connection:
-            query = 'SELECT id, question, version, kind, body FROM releases WHERE id > ? AND "table" = ? ORDER BY id'
-            found = [Content(*row) for row in connection.execute(query, (after, table))]
+            found = [Content(*row) for row in connection.execute(CONTENTS, (after, table))]
             return self._view.last_id, found
 
     def content(self, number: int) -> Content:
@@ -367,8 +431,7 @@ class Ledger:
 
     def version(self, table: str) -> int:
         """Return the version of the table's data that is current; they count from 1."""
-        with self._transaction(write=False) as connection:
-            return _version(connection, table)
+        return self.snapshot().edition(table).version
 
     def version_at(self, table: str, number: int) -> int:
         """Return the last version of the table's data that releases up to this one were about; 1 if there are none."""
@@ -396,7 +459,7 @@ class Ledger:
         with self._transaction(write=True) as connection:
             found = connection.execute(known, (table, version)).fetchone()
             if found is None:
-                connection.execute("INSERT INTO readings VALUES (?, ?, ?)", (table, version, rows))
+                connection.execute(READ, (table, version, rows))
             return rows if found is None else str(found[0])
 
     def refresh(self, table: str, fingerprint: str) -> int:
@@ -492,6 +555,34 @@ def _stored(drafts: Sequence[Draft], rows: Iterable[Row]) -> dict[str, Release]:
     return {key: replace(release, replayed=release.body != bodies[key]) for key, release in releases.items()}
 
 
+def _first_readings(
+    readings: Sequence[Reading], editions: Iterable[tuple[str, int, str]], seen: Iterable[tuple[str, int, str]]
+) -> list[Statement]:
+    """Return what records the first reading of a version; raise if an earlier one saw another source, or other rows."""
+    fingerprints = {(table, version): fingerprint for table, version, fingerprint in editions}
+    rows = {(table, version): found for table, version, found in seen}
+    inserts: list[Statement] = []
+    for reading in readings:
+        place = (reading.table, reading.version)
+        if reading.fingerprint and place not in fingerprints:
+            inserts.append((RECORD, (*place, reading.fingerprint)))
+        if place not in rows:
+            inserts.append((READ, (*place, reading.rows)))
+        fingerprint = fingerprints.setdefault(place, reading.fingerprint or "")
+        if (fingerprint and reading.fingerprint not in (None, fingerprint)) or reading.rows != rows.setdefault(
+            place, reading.rows
+        ):
+            raise source_changed(reading.table)
+    return inserts
+
+
+def source_changed(table: str) -> SourceFailed:
+    return SourceFailed(
+        f"the source of table {table} changed since it was first read",
+        hint="run `noisegate refresh`: earlier answers stop being reused, and stay charged",
+    )
+
+
 def _version(connection: Connection, table: str) -> int:
     query = 'SELECT coalesce(max(version), 1) FROM versions WHERE "table" = ?'
     return int(connection.execute(query, (table,)).fetchone()[0])
@@ -504,4 +595,4 @@ def _fingerprint(connection: Connection, table: str) -> str | None:
 
 
 def _record(connection: Connection, table: str, version: int, fingerprint: str) -> None:
-    connection.execute("INSERT INTO versions VALUES (?, ?, ?)", (table, version, fingerprint))
+    connection.execute(RECORD, (table, version, fingerprint))

@@ -6,29 +6,22 @@ Everything here is a function of what was released, and of public things.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 from sqlglot import exp
 
-from mechanisms.gaussian import ratios
-from mechanisms.gaussian.ratios import Estimate, Noisy
 from planner.basics.limits import ROW_BITS
 from planner.cells.workload import Recipe
-from planner.cells.workspace import Floats
 from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
-from planner.plans.marginals import MarginalTask
-from planner.plans.plan import Part
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task, of_task
+from planner.plans.estimates import COLUMNS, Columns, Estimates, estimated, quantiles
+from planner.plans.plan import Part, Prepared, variances_asked
+from planner.plans.settings import Settings
 from planner.questions import linear
-from planner.questions.body import decode
-from planner.sql.query import Aggregate, Combination
-
-Columns = dict[str, np.ndarray[Any, Any]]
-
+from planner.questions.labelled import distinct_reach
+from planner.sql.query import Aggregate
 
 SURELY = 64.0
 """No noise is ever so many times its deviation."""
@@ -37,47 +30,66 @@ SURELY = 64.0
 IMAGINED = (1, 0, -100, *(10**digits for digits in range(2, 13)))
 """Numbers on which post-processing is tried before it is paid for, one after the other until it succeeds."""
 
-_COLUMNS = ("a", "low", "high", "sd")
+
+def make_relation(part: Part, new: Sequence[Release], bench: Workbench, *, z: float, types: Mapping[int, str]) -> None:
+    """Create the noisy relation of a measured query, given what the statement newly released."""
+
+    def measured(s: int) -> tuple[Columns, str]:
+        columns, joins = Columns(), ""
+        for task in part.tasks:
+            found, more = task.columns(part.measured, new, s, z)
+            columns, joins = columns | found, joins + more
+        return columns, joins
+
+    _create(part, measured, bench, z=z, types=types)
 
 
-@dataclass(frozen=True, eq=False)
-class _Linear:
-    """What is known of the groups of one grouping set: estimates (G, F) and covariances (G, F, F) of functionals."""
+def make_blank(part: Prepared, bench: Workbench, *, z: float, types: Mapping[int, str]) -> None:
+    """Create the noisy relation of a measured query before anything is planned: of the right types, with every group.
 
-    values: Floats
-    blocks: Floats
-
-    def only(self, parts: Sequence[int]) -> tuple[Floats, Floats]:
-        """Return estimates and covariances of some functionals."""
-        return self.values[:, parts], self.blocks[:, parts][:, :, parts]
-
-
-def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *, z: float) -> None:
-    """Create the noisy relation of a measured query, given what the statement newly released.
-
-    None makes a relation of the right types, before anything is measured.
+    All that is measured is zero, and quantiles are NULL.
     """
+
+    def blank(s: int) -> tuple[Columns, str]:
+        groups, columns, joins = part.placement.group_counts[s], Columns(), ""
+        width = max((place for recipe in part.recipes for place in recipe.parts), default=-1) + 1
+        nothing = Estimates(np.zeros((groups, width)), np.zeros((groups, width, width)))
+        for recipe in part.recipes:
+            columns |= estimated(part.measured.aggregates[recipe.aggregate], recipe, nothing, s, z)
+        for k in range(len(part.measured.ratios)):
+            columns |= {f"ratio_low{k}": np.zeros(groups), f"ratio_high{k}": np.zeros(groups)}
+        for number, set_, question in part.labelled:
+            if set_ == s and question.aggregate.kind == "quantile":
+                extra, more = quantiles(question, number, ())
+                columns, joins = columns | extra, joins + more
+            elif set_ == s:
+                columns |= {f"{name}{number}": np.zeros(groups) for name in COLUMNS}
+        return columns, joins
+
+    _create(part, blank, bench, z=z, types=types)
+
+
+def _create(
+    part: Part | Prepared,
+    measured: Callable[[int], tuple[Columns, str]],
+    bench: Workbench,
+    *,
+    z: float,
+    types: Mapping[int, str],
+) -> None:
+    """Create the noisy relation, of what is measured in each grouping set and the joins that this needs."""
     pieces = []
     for s, keys in enumerate(part.measured.sets):
         groups = part.placement.group_counts[s]
         name = f"{part.measured.name}_s{s}"
         columns: Columns = {"g": np.arange(groups, dtype=np.int64), "z": np.full(groups, z)}
         columns |= {f"r{i}_{j}": np.zeros(groups) for i, j in part.measured.pairs}
-        joins = ""
-        for task in part.tasks:
-            found = () if new is None else of_task(task, new)
-            if isinstance(task, LinearTask | MarginalTask) and s in task.sets:
-                columns |= _linear(part, task, new, s, z)
-            elif isinstance(task, DistinctTask) and task.set == s:
-                columns |= _distinct(task, found, z)
-            elif isinstance(task, QuantileTask) and task.set == s:
-                extra, more = _quantile(task, found)
-                columns |= extra
-                joins += more
+        found, joins = measured(s)
+        columns |= found
         bench.register(name, columns)
         selected = [_key(part, i, keys) for i in range(len(part.measured.keys))]
         selected += [f"{0 if i in keys else 1} AS g{i}" for i in range(len(part.measured.keys))]
-        selected += [_typed(part, i) for i in range(len(part.measured.aggregates))]
+        selected += [_typed(aggregate, i, types) for i, aggregate in enumerate(part.measured.aggregates)]
         selected += ["c.z", *(f"c.{name}" for name in columns if name.startswith("r"))]
         pieces.append(
             f"SELECT {', '.join(selected)} FROM {part.placement.keys[s]} AS k JOIN {name} AS c USING (g){joins}"
@@ -87,29 +99,28 @@ def make_relation(part: Part, new: Sequence[Release] | None, bench: Workbench, *
 
 def imagine(part: Part, bench: Workbench, number: int) -> None:
     """Put a number into the noisy relation, for all that is measured in every group."""
-    names = (f"{name}{i}" for i, a in enumerate(part.measured.aggregates) if a.kind != "quantile" for name in _COLUMNS)
+    names = (f"{name}{i}" for i, a in enumerate(part.measured.aggregates) if a.kind != "quantile" for name in COLUMNS)
     changes = ", ".join(f"{name} = {number}" for name in names)
     if changes:
         bench.run(f"UPDATE {part.measured.name} SET {changes}")
 
 
-def _key(part: Part, number: int, keys: Sequence[int]) -> str:
+def _key(part: Part | Prepared, number: int, keys: Sequence[int]) -> str:
     if number in keys:
         return f"k.k{number}"
     return f"CAST(NULL AS {part.placement.key_types[number]}) AS k{number}"
 
 
-def _typed(part: Part, number: int) -> str:
+def _typed(aggregate: Aggregate, number: int, types: Mapping[int, str]) -> str:
     """Return the select list of one aggregate: its value in the type it has in SQL, and its errors."""
-    aggregate = part.measured.aggregates[number]
     if aggregate.kind == "quantile":
         return (
             ", ".join(f"q{number}_{i}.v AS {name}{number}" for i, name in enumerate(("a", "low", "high")))
             + f", c.sd{number}"
         )
     value = f"c.a{number}"
-    if whole(aggregate):
-        value = f"CAST(round({value}) AS {_whole_type(part, number)})"
+    if number in types:
+        value = f"CAST(round({value}) AS {types[number]})"
     return f"{value} AS a{number}, c.low{number}, c.high{number}, c.sd{number}"
 
 
@@ -120,156 +131,50 @@ def whole(aggregate: Aggregate) -> bool:
     return aggregate.kind in ("count", "distinct") or integral
 
 
-def _whole_type(part: Part, number: int) -> str:
-    """Return the type that holds a count or a sum whatever the noise: BIGINT unless it may be too large for that.
+def whole_types(part: Prepared, settings: Settings, *, rho: Fraction | None) -> dict[int, str]:
+    """Return the types of counts and sums of integers: BIGINT, unless the number may be too large for that.
 
-    It is decided before anything is measured, from what a record can add and from the deviation of the noise.
+    They hold it whatever the noise, and are the same before a query is planned and whatever is known by then.
+
+    Args:
+        rho: what the settings let each of the tasks spend, if they say that.
     """
     matches = int(np.bincount(part.placement.cell).max(initial=1))
-    most = max((_reach(task, number) for task in part.tasks), default=0.0) * matches * 2.0**ROW_BITS
-    noise = max((_deviation(task, number) for task in part.tasks), default=0.0) * SURELY
-    size = most + noise
-    return "BIGINT" if size < 2.0**62 else "HUGEINT" if size < 2.0**126 else "DOUBLE"
+    rows = 2.0**ROW_BITS
+    found = {}
+    for number, aggregate in enumerate(part.measured.aggregates):
+        if whole(aggregate):
+            reach, deviation = _largest(part, number, settings, rho=rho, matches=matches)
+            size = reach * matches * rows + deviation * SURELY
+            found[number] = "BIGINT" if size < 2.0**62 else "HUGEINT" if size < 2.0**126 else "DOUBLE"
+    return found
 
 
-def _places(task: LinearTask | MarginalTask, number: int) -> slice:
+def _largest(
+    part: Prepared, number: int, settings: Settings, *, rho: Fraction | None, matches: int
+) -> tuple[float, float]:
+    """Return the most that a record adds to an aggregate, and the largest deviation that its noise may have."""
+    error = settings.error * ((part.measured.table.size or 2.0**ROW_BITS) if settings.relative else 1.0)
+    rows, most, deviations = part.measured.table.max_rows_per_unit, [1.0], [error / settings.z]
+    for at, _, labelled in part.labelled:
+        if at == number and rho is not None:
+            deviations.append(math.sqrt(distinct_reach(labelled) / (2 * rho)))
+    for question, sets in part.linear:
+        reach = linear.reach(question)
+        targets = variances_asked(question, settings, error)
+        if rho is not None:  # what all functionals on their own would have for it: no strategy that is taken has more
+            alone = float((reach**2 / targets).sum()) * len(sets) * (matches * rows) ** 2
+            targets = targets * (4 * alone / (2 * rho))
+        places = _places(part.recipes, number)
+        most.append(float(reach[places].max(initial=0.0)))
+        deviations.append(float(np.sqrt(targets[places].max(initial=0.0))))
+    if rho is not None and part.marginals is not None:
+        deviations.append(rows * math.sqrt(4 * len(part.measured.sets) / (2 * rho)))
+    return max(most), max(deviations)
+
+
+def _places(recipes: Sequence[Recipe], number: int) -> slice:
     """Return the functionals of a count or a sum, in all groups that are one problem."""
-    each = max(place for recipe in task.recipes for place in recipe.parts) + 1
-    first = next((recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number), None)
+    each = max((place for recipe in recipes for place in recipe.parts), default=0) + 1
+    first = next((recipe.parts[0] for recipe in recipes if recipe.aggregate == number), None)
     return slice(0, 0) if first is None else slice(first, None, each)
-
-
-def _reach(task: Task, number: int) -> float:
-    """Return the most that a record adds to an aggregate."""
-    if isinstance(task, LinearTask):
-        return float(linear.reach(task.question)[_places(task, number)].max(initial=0.0))
-    return 1.0
-
-
-def _deviation(task: Task, number: int) -> float:
-    """Return the largest deviation that the noise of an aggregate has in a group."""
-    if isinstance(task, LinearTask | MarginalTask):
-        return float(np.sqrt(task.variances[:, _places(task, number)].max(initial=0.0)))
-    return math.sqrt(task.noise.variance) if isinstance(task, DistinctTask) and task.number == number else 0.0
-
-
-# --- linear ------------------------------------------------------------------------------------------------
-
-
-def _linear(part: Part, task: LinearTask | MarginalTask, new: Sequence[Release] | None, s: int, z: float) -> Columns:
-    known = _Linear(*task.answers(new, s))
-    columns: Columns = {}
-    slopes = {}
-    for recipe in task.recipes:
-        number, aggregate = recipe.aggregate, part.measured.aggregates[recipe.aggregate]
-        found, sd = _estimate(aggregate, recipe, known, s, z)
-        ends = {f"a{number}": found.value, f"low{number}": found.low, f"high{number}": found.high, f"sd{number}": sd}
-        columns |= {name: np.ma.masked_invalid(column) for name, column in ends.items()}
-        slopes[number] = _slopes(aggregate, recipe, known)
-    for i, j in part.measured.pairs:
-        if i in slopes and j in slopes:
-            columns[f"r{i}_{j}"] = _correlation(slopes[i], slopes[j], known.blocks)
-    for k, (above, below) in enumerate(part.measured.ratios):
-        N, D = (_coefficients(combination, task.recipes, known) for combination in (above, below))
-        low, high = ratios.fieller(
-            Noisy.of(N, D, values=known.values, blocks=known.blocks), z=z, **_possible(N, D, task.points(s), known)
-        )
-        columns |= {f"ratio_low{k}": low, f"ratio_high{k}": high}
-    return columns
-
-
-def _estimate(aggregate: Aggregate, recipe: Recipe, known: _Linear, s: int, z: float) -> tuple[Estimate, Floats]:
-    """Return an aggregate in every group and the deviation of its error; NaN where no record can count."""
-    if aggregate.kind in ("count", "sum"):
-        part = recipe.parts[0]
-        value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
-        half = z * sd + ratios.ROUNDING * np.abs(value)
-        return Estimate(value, value - half, value + half), sd
-    (bottom, top), (values, blocks) = recipe.bounds[s], known.only(recipe.parts)
-    with np.errstate(all="ignore"):
-        if aggregate.kind == "avg":
-            found = ratios.mean(values, blocks, centre=recipe.centre, bottom=bottom, top=top, z=z)
-        else:
-            ends = {"bottom": bottom - recipe.centre, "top": top - recipe.centre}
-            found = ratios.variance(values, blocks, **ends, z=z, sample=aggregate.sample)
-            found = ratios.roots(found) if aggregate.kind == "stddev" else found
-    nobody = bottom > top
-    found = Estimate(*(np.where(nobody, np.nan, part) for part in (found.value, found.low, found.high)))
-    return found, (found.high - found.low) / (2 * z)
-
-
-def _slopes(aggregate: Aggregate, recipe: Recipe, known: _Linear) -> Floats:
-    """Return the derivative of an aggregate by each functional, in every group, up to a factor; shape (G, F)."""
-    parts, gradient = list(recipe.parts), np.zeros(known.values.shape)
-    if aggregate.kind in ("count", "sum"):
-        gradient[:, parts[0]] = 1.0
-        return gradient
-    n = np.maximum(known.values[:, parts[0]], 1.0)
-    mean = known.values[:, parts[1]] / n
-    if aggregate.kind == "avg":
-        gradient[:, parts[0]], gradient[:, parts[1]] = -mean, 1.0
-        return gradient
-    spread = known.values[:, parts[2]] / n - mean**2
-    gradient[:, parts[0]], gradient[:, parts[1]], gradient[:, parts[2]] = mean**2 - spread, -2 * mean, 1.0
-    return gradient
-
-
-def _correlation(left: Floats, right: Floats, blocks: Floats) -> Floats:
-    both, one, other = (np.einsum("gf,gfh,gh->g", *pair) for pair in _pairs(left, right, blocks))
-    scale = np.sqrt(np.maximum(one * other, 0.0))
-    found: Floats = np.nan_to_num(np.divide(both, scale, out=np.zeros(len(both)), where=scale > 0))
-    return found
-
-
-def _pairs(left: Floats, right: Floats, blocks: Floats) -> Iterator[tuple[Floats, Floats, Floats]]:
-    return ((a, blocks, b) for a, b in ((left, right), (left, left), (right, right)))
-
-
-def _coefficients(combination: Combination, recipes: Sequence[Recipe], known: _Linear) -> Floats:
-    """Return a combination of counts and sums as one of functionals, shape (F,)."""
-    found = np.zeros(known.values.shape[1])
-    for recipe in recipes:
-        found[recipe.parts[0]] += combination.get(recipe.aggregate, 0.0)
-    return found
-
-
-def _possible(N: Floats, D: Floats, points: Floats, known: _Linear) -> dict[str, Floats]:
-    """Return what a ratio of combinations is between in every group, whatever the data."""
-    ends = zip(("bottom", "top"), ratios.possible(N @ points, D @ points), strict=True)
-    return {name: np.broadcast_to(end, len(known.values)) for name, end in ends}
-
-
-# --- others ------------------------------------------------------------------------------------------------
-
-
-def _distinct(task: DistinctTask, releases: Sequence[Release], z: float) -> Columns:
-    """Return the number of different values: the releases of the same number, weighted by their precision."""
-    groups, number = task.question.groups, task.number
-    total, weight = np.zeros(groups), 0.0
-    for release in releases:
-        body = decode(release.body)
-        precision = body["scale"] ** 2 / 4.0 ** body["bits"]
-        total += precision * np.array([row[0] for row in body["y"]], dtype=float) / body["scale"]
-        weight += precision
-    sd = np.full(groups, weight**-0.5 if weight else 0.0)
-    value, most = total / weight if weight else total, np.inf if task.question.units else task.question.size
-    low, high = (np.clip(value + sign * z * sd, 0, most) for sign in (-1, 1))
-    return {
-        f"a{number}": np.clip(value, 0, most),
-        f"sd{number}": sd,
-        f"low{number}": low,
-        f"high{number}": high,
-    }
-
-
-def _quantile(task: QuantileTask, releases: Sequence[Release]) -> tuple[Columns, str]:
-    """Return the chosen labels, and the joins that turn them into values; NULL where none was drawn."""
-    groups, number = task.question.groups, task.number
-    rows = decode(releases[0].body)["y"] if releases else [[]] * groups
-    columns: Columns = {f"sd{number}": np.ma.masked_invalid(np.full(groups, np.nan))}
-    joins = ""
-    for i in range(3):
-        labels = np.array([row[i] if i < len(row) else -1 for row in rows], dtype=np.int64)
-        columns[f"q{number}_{i}"] = labels
-        joins += f" LEFT JOIN {task.question.values} AS q{number}_{i} ON q{number}_{i}.i = c.q{number}_{i}"
-    return columns, joins

@@ -10,7 +10,6 @@ from functools import cached_property
 from statistics import NormalDist
 from typing import Any
 
-import numpy as np
 from sqlglot import exp
 
 from planner.cells.costs import rho_of
@@ -20,15 +19,19 @@ from planner.history.slices import Slices
 from planner.ledger.accounts import Caps, Quote
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Part, Plan
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task
+from planner.plans.release import LinearTask, QuantileTask
 from planner.plans.settings import Settings
-from planner.sql.query import BASE, Aggregate
+from planner.plans.task import Task
+from planner.plans.wording import line as line
+from planner.plans.wording import number as number
+from planner.plans.wording import percent as percent
+from planner.plans.wording import price as price
+from planner.plans.wording import ranges as ranges
+from planner.plans.wording import used as used
+from planner.sql.query import BASE
 
-LABEL = 17
-"""Width of the left column of EXPLAIN."""
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Explanation:
     """The price of a query before it is paid; what takes time to say is worked out when it is asked for.
 
@@ -113,16 +116,16 @@ def explanation(plan: Plan, *, settings: Settings, rho: Fraction, quotes: Sequen
     spent = (tightest.spent, tightest.after, tightest.account_spent, tightest.account_after) if tightest else (0,) * 4
     before, after, account_before, account_after = map(rho_of, spent)
     return Explanation(
-        plan,
-        settings,
-        rho,
-        before,
-        after,
-        rho_of(caps.population),
-        account_before,
-        account_after,
-        rho_of(max(tightest.account_cap(caps), 0) if tightest else caps.account),
-        tuple(quotes),
+        plan=plan,
+        settings=settings,
+        rho=rho,
+        rho_before=before,
+        rho_after=after,
+        budget=rho_of(caps.population),
+        account_before=account_before,
+        account_after=account_after,
+        account=rho_of(max(tightest.account_cap(caps), 0) if tightest else caps.account),
+        quotes=tuple(quotes),
     )
 
 
@@ -133,7 +136,7 @@ def _errors(plan: Plan, settings: Settings) -> dict[str, float | None]:
         column = projection.unalias()
         aggregate = _aggregate_of(column, plan) if isinstance(column, exp.Column) else None
         if not (isinstance(column, exp.Column) and column.name.startswith("k") and column.table.startswith("__m")):
-            found[name] = aggregate_error(*aggregate, settings) if aggregate else None
+            found[name] = aggregate[0].error(aggregate[1], settings) if aggregate else None
     return found
 
 
@@ -142,25 +145,6 @@ def _aggregate_of(column: exp.Column, plan: Plan) -> tuple[Part, int] | None:
     if part is None or not column.name[1:].isdigit() or column.name[0] != "a":
         return None
     return part, int(column.name[1:])
-
-
-def aggregate_error(part: Part, number: int, settings: Settings) -> float | None:
-    """Return the largest half-width that an aggregate will have in any group, if it is known beforehand."""
-    errors = [_task_error(task, number, part.measured.aggregates[number], settings) for task in part.tasks]
-    found = [error for error in errors if error is not None]
-    return max(found) if found else None
-
-
-def _task_error(task: Task, number: int, aggregate: Aggregate, settings: Settings) -> float | None:
-    if isinstance(task, LinearTask | MarginalTask) and aggregate.kind in ("count", "sum"):
-        part = next(recipe.parts[0] for recipe in task.recipes if recipe.aggregate == number)
-        each = max(part_ for recipe in task.recipes for part_ in recipe.parts) + 1
-        return settings.z * float(np.sqrt(task.variances[:, part::each].max(initial=0.0)))
-    if isinstance(task, DistinctTask) and task.number == number:
-        return settings.z * float(np.sqrt(task.noise.variance))
-    if isinstance(task, QuantileTask) and task.number == number:
-        return task.draws.rank_error
-    return None
 
 
 # --- for people --------------------------------------------------------------------------------------------
@@ -185,39 +169,6 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
     yield line("your account", used(found.account_before, found.account_after, found.account))
 
 
-def number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
-
-
-def line(label: str, text: str) -> str:
-    return f"  {label:<{LABEL - 2}} {text}"
-
-
-def price(rho: Fraction, budget: Fraction) -> str:
-    """Return a cost as a part of the budget, and as rho.
-
-    >>> price(Fraction(1, 1000), Fraction(1, 20))
-    '2.00 % of the budget (ρ 0.001)'
-    """
-    return f"{percent(rho / budget)} of the budget (ρ {float(rho):.3g})"
-
-
-def percent(part: Fraction) -> str:
-    """Return a part of 1 in percent: two decimals, or the first two digits of a small part.
-
-    >>> [percent(Fraction(n, 10**6)) for n in (0, 3, 812, 123_456, 10**6)]
-    ['0.00 %', '0.00030 %', '0.08 %', '12.35 %', '100.00 %']
-    """
-    hundred = 100 * float(part)
-    decimals = 1 - math.floor(math.log10(hundred)) if 0 < hundred < 0.01 else 2
-    return f"{hundred:.{decimals}f} %"
-
-
-def used(before: Fraction, after: Fraction, cap: Fraction) -> str:
-    first, last = max(float(before / cap), 0.0), float(after / cap)
-    return f"{first:.2%} used" if first == last else f"{first:.2%} used → {last:.2%}"
-
-
 def _title(part: Part) -> str:
     kinds = dict.fromkeys(aggregate.kind for aggregate in part.measured.aggregates)
     what = ", ".join(kinds) or "groups"
@@ -239,8 +190,8 @@ def _shown(node: exp.Expr) -> str:
 
 def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
     level = f"{settings.confidence:.0%}"
-    for number, aggregate in enumerate(part.measured.aggregates):
-        error = aggregate_error(part, number, settings)
+    for place, aggregate in enumerate(part.measured.aggregates):
+        error = part.error(place, settings)
         if error is None:
             yield f"{aggregate.kind}: depends on the size of the group"
         elif aggregate.kind == "quantile":
@@ -260,7 +211,7 @@ def _task_lines(task: Task) -> Iterator[str]:
         noun = "release" if len(task.releases) == 1 else "releases"
         yield line("known already", f"{task.share:.0%} of the information: {noun} {ranges(task.releases)}")
     if task.cost is not None:
-        yield line("still to learn", f"{_released(task)}, ρ {float(rho_of(task.cost.highest)):.3g}")
+        yield line("still to learn", f"{task.said}, ρ {float(rho_of(task.cost.highest)):.3g}")
     if isinstance(task, LinearTask | MarginalTask) and task.cost is not None:
         yield line("why", _why(task))
     if isinstance(task, QuantileTask) and task.cost is not None:
@@ -285,30 +236,6 @@ def _why(task: LinearTask | MarginalTask) -> str:
     if task.recall is None:
         return "measured afresh: nothing released so far can be brought to it"
     return "measured afresh: nothing released so far tells about it"
-
-
-def ranges(numbers: Sequence[int]) -> str:
-    """Return numbers with runs shortened: 1, 3-7, 9."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
-
-
-def _released(task: Task) -> str:
-    if isinstance(task, LinearTask):
-        rows = task.made.groups * len(task.measurement.K)
-        return number(rows, "noisy sum") + f" on {number(task.made.workspace.cells, 'cell')}"
-    if isinstance(task, MarginalTask):
-        return number(task.rows, "noisy sum") + f" of {number(len(task.made), 'part')} of the marginals"
-    if isinstance(task, DistinctTask):
-        return number(task.question.groups, "noisy number") + " of values"
-    assert isinstance(task, QuantileTask)
-    choices = number(task.question.groups * len(task.draws.draws), "choice")
-    return f"{choices} among {number(task.question.size, 'value')}"
 
 
 def _cut_note(part: Part) -> Iterator[str]:

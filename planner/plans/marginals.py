@@ -25,16 +25,20 @@ from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.marginals import MarginalEvidence, MarginalQuestion
 from planner.ledger.accounts import Release
+from planner.ledger.kinds import Kind
+from planner.plans.estimates import Columns, Estimates, linear_columns, recipe_error
 from planner.plans.rounding import rounded
+from planner.plans.wording import number
 from planner.questions import body
 from planner.questions.linear import MOST_UNITS
 from planner.sources.measure import Meter
+from planner.sql.query import Aggregate, Measured
 
 SLACK = 1e-6
 """Targets are met with so much to spare, relative to the variance."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class MarginalTask:
     """The counts of some marginals, answered from what was `told` about their parts and from what is `made`."""
 
@@ -47,7 +51,7 @@ class MarginalTask:
     cost: Cost | None
     path: str
     ways: Mapping[str, float] = field(default_factory=dict)  # rho on the dearest cell, by way
-    kind: str = "marginals"
+    kind: Kind = Kind.MARGINALS
     _found: dict[tuple[int, ...], dict[Subset, Floats]] = field(default_factory=dict, repr=False)
 
     history: ClassVar[tuple[Release, ...]] = ()
@@ -118,6 +122,19 @@ class MarginalTask:
         """Return what one record adds to a count of any set, shape (1, 1, 1)."""
         return np.ones((1, 1, 1))
 
+    @property
+    def said(self) -> str:
+        return f"{number(self.rows, 'noisy sum')} of {number(len(self.made), 'part')} of the marginals"
+
+    def columns(self, measured: Measured, new: Sequence[Release], s: int, z: float) -> tuple[Columns, str]:
+        if s not in self.sets:
+            return {}, ""
+        known = Estimates(*self.answers(new, s))
+        return linear_columns(measured, self.recipes, known, lambda: self.points(s), s, z), ""
+
+    def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:
+        return recipe_error(self.recipes, self.variances, number, aggregate, z)
+
     def _all_told(self, new: Sequence[Release]) -> list[MarginalEvidence]:
         table = self.question.workspace.table
         own = [release for release in new if release.table == self.table and release.kind == self.kind]
@@ -161,7 +178,16 @@ def planned(
     if rho is not None:
         target = _bought(question, before, rho)
     targets = target if isinstance(target, Mapping) else dict.fromkeys(question.sets, target)
-    known = MarginalTask(question.workspace.table.name, version, question, recipes, used, (), None, "free")
+    known = MarginalTask(
+        table=question.workspace.table.name,
+        version=version,
+        question=question,
+        recipes=recipes,
+        told=used,
+        made=(),
+        cost=None,
+        path="free",
+    )
     if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * (1 + 1e-9)).all():
         return known
     return _charged(known, _missing(question, before, targets), targets)
@@ -176,7 +202,17 @@ def _charged(known: MarginalTask, made: tuple[Rows, ...], targets: Mapping[Subse
         "fresh": helmert.top_up(question.workspace.shape, {}, targets).cost / 2 * rows**2,
         "marginals": cost.highest / 2**UNIT_BITS,
     }
-    return MarginalTask(known.table, known.version, question, known.recipes, known.told, made, cost, "marginals", ways)
+    return MarginalTask(
+        table=known.table,
+        version=known.version,
+        question=question,
+        recipes=known.recipes,
+        told=known.told,
+        made=made,
+        cost=cost,
+        path="marginals",
+        ways=ways,
+    )
 
 
 def _missing(

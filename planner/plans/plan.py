@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -19,17 +20,17 @@ from planner.history.marginals import MarginalQuestion, symmetric
 from planner.history.recall import History, Recall, recallable, small
 from planner.history.slices import Slices
 from planner.ledger.accounts import Release
-from planner.ledger.ledger import Ledger
 from planner.plans.marginals import MarginalTask, planned
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Task, own_answers
+from planner.plans.moment import Moment
+from planner.plans.release import DistinctTask, LinearTask, QuantileTask, own_answers
 from planner.plans.settings import Settings
+from planner.plans.task import Task
 from planner.plans.topping import topped_up
 from planner.questions import body, linear
 from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled
 from planner.questions.linear import Measurement, Question
 from planner.questions.noise import Noise
-from planner.sources.measure import Meter
 from planner.sql.placement import Domains, Placer
 from planner.sql.query import Compiled, Measured
 from planner.sql.workload import workload
@@ -56,6 +57,11 @@ class Part:
     measured: Measured
     placement: Placement
     tasks: tuple[Task, ...]
+
+    def error(self, number: int, settings: Settings) -> float | None:
+        """Return the largest half-width that an aggregate will have in any group, if it is known beforehand."""
+        errors = [task.error(number, self.measured.aggregates[number], settings.z) for task in self.tasks]
+        return max((error for error in errors if error is not None), default=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +92,11 @@ class Prepared:
     labelled: tuple[tuple[int, int, Labelled], ...]  # with the numbers of the aggregate and of the set
     marginals: MarginalQuestion | None = None  # in place of `linear`, or beside it: what costs less is taken
     whole: MarginalQuestion | None = None  # the same question however small it is, if it is one about whole marginals
+
+    @property
+    def looked_up(self) -> list[tuple[str, str]]:
+        """Return the questions, with their table, of which earlier releases are looked up one by one."""
+        return [(question.digest, self.measured.table.name) for _, _, question in self.labelled]
 
     @property
     def tasks(self) -> int:
@@ -128,15 +139,12 @@ def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ..
 class Planner:
     """Decides how accurately each prepared query is measured, and what of it is known already."""
 
-    def __init__(
-        self, ledger: Ledger, meters: Mapping[str, Meter], histories: Mapping[str, History], settings: Settings
-    ) -> None:
-        self.ledger, self.meters, self.histories, self.settings = ledger, meters, histories, settings
+    def __init__(self, moment: Moment, settings: Settings) -> None:
+        self.moment, self.settings = moment, settings
 
     def plan(self, compiled: Compiled, prepared: Sequence[Prepared]) -> Plan:
-        tasks = sum(part.tasks for part in prepared)
         self._pending: dict[str, list[Evidence]] = {}
-        self.rho = self.settings.rho / tasks if self.settings.rho is not None and tasks else None
+        self.rho = rho_of_each(self.settings, prepared)
         return Plan(compiled, tuple(self._part(part) for part in prepared))
 
     def _part(self, part: Prepared) -> Part:
@@ -153,14 +161,14 @@ class Planner:
 
     def _history(self, digest: str, table: str) -> tuple[Release, ...]:
         """Return the releases that answer a question: on today's data, or on those of `as_of`."""
-        found, latest, version = self.ledger.find(digest, table=table), self.settings.as_of, self.version(table)
+        found, latest, version = self.moment.find(digest, table=table), self.settings.as_of, self.version(table)
         return tuple(r for r in found if r.version == version and (latest is None or r.id <= latest))
 
     def error(self, table: str) -> float:
         """Return the half-width that a count should have."""
         if not self.settings.relative:
             return self.settings.error
-        size = self.meters[table].table.size or self._known_size(table)
+        size = self.moment.table(table).size or self._known_size(table)
         if size is None:
             raise BadValue(
                 "a relative error needs a public or already known size of the table",
@@ -170,7 +178,7 @@ class Planner:
 
     def _known_size(self, table: str) -> float | None:
         """Return the number of rows as far as it was released, at least 1; None if that is not known."""
-        recall = self.histories[table].recall(linear.row_count(self.meters[table].table), version=self.version(table))
+        recall = self.history(table).recall(linear.row_count(self.moment.table(table)), version=self.version(table))
         assert recall is not None
         size = float(recall.known.estimate(recall.W)[0])
         return None if math.isnan(size) else max(size, 1.0)
@@ -204,19 +212,19 @@ class Planner:
         counts = tuple(part.placement.group_counts[s] for s in sets)
         nothing = Measurement(np.zeros((0, len(question.units)), dtype=object), 0)
         known = LinearTask(
-            table,
-            version,
-            question,
-            part.recipes,
-            sets,
-            counts,
-            history,
-            before,
-            recall,
-            question,
-            nothing,
-            None,
-            "free",
+            table=table,
+            version=version,
+            question=question,
+            recipes=part.recipes,
+            sets=sets,
+            counts=counts,
+            history=history,
+            before=before,
+            recall=recall,
+            made=question,
+            measurement=nothing,
+            cost=None,
+            path="free",
         )
         return self._topped_up(known, part.measured.table.max_rows_per_unit)
 
@@ -227,7 +235,7 @@ class Planner:
         slices, one chart is better, if it fits.
         """
         table, as_of = question.workspace.table.name, self.settings.as_of
-        history, version = self.histories[table], self.version(table)
+        history, version = self.history(table), self.version(table)
         found = history.recall(question, version=version, as_of=as_of)
         if found is not None or history.is_empty(version):
             return found
@@ -247,7 +255,7 @@ class Planner:
     def _counted(self, part: Prepared, question: MarginalQuestion) -> Task:
         """Return the task for counts of whole marginals: part by part, or with all that is known if that costs less."""
         found, table = self._marginal(part, question), part.measured.table.name
-        history, version = self.histories[table], self.version(table)
+        history, version = self.history(table), self.version(table)
         if found.cost is None or len(part.linear) != 1 or history.is_symmetric(version):
             return found
         other = self._recalled(part, *part.linear[0])
@@ -257,7 +265,7 @@ class Planner:
 
     def _marginal(self, part: Prepared, question: MarginalQuestion) -> MarginalTask:
         table, version = part.measured.table.name, self.version(part.measured.table.name)
-        told = self.histories[table].told(version, as_of=self.settings.as_of)
+        told = self.history(table).told(version, as_of=self.settings.as_of)
         target = (self.error(table) / self.settings.z) ** 2
         found = planned(question, part.recipes, told, version=version, target=target, rho=self.rho)
         self._needs(found.cost)
@@ -343,17 +351,15 @@ class Planner:
 
     def version(self, table: str) -> int:
         """Return the version of the data that answers are about: today's, or that of `as_of`."""
-        if self.settings.as_of is None:
-            return self.meters[table].version()
-        return self.ledger.version_at(table, self.settings.as_of)
+        return self.moment.version(table, as_of=self.settings.as_of)
+
+    def history(self, table: str) -> History:
+        """Return what was released about a table."""
+        return self.moment.history(table)
 
     def targets(self, question: Question, error: float) -> Floats:
-        """Return the variance that each functional may have: a count's, scaled by what one record can add."""
-        reach = linear.reach(question)
-        half = error * np.where(reach > 0, reach, 1.0)
-        if self.settings.sum_error is not None:
-            half = np.where([role == "sum" for role in question.roles], self.settings.sum_error, half)
-        return (half / self.settings.z) ** 2
+        """Return the variance that each functional may have."""
+        return variances_asked(question, self.settings, error)
 
     def _distinct(self, measured: Measured, question: Labelled, number: int, set_: int) -> DistinctTask:
         table = measured.table.name
@@ -366,7 +372,16 @@ class Planner:
         variance = 1 / sum((1 / body.noise(release).variance for release in history), 0.0) if history else np.inf
         free = variance <= noise.variance * (1 + 1e-9) or not question.size
         cost = None if free else nonlinear.distinct_cost(question, noise)
-        return DistinctTask(table, self.version(table), question, number, set_, history, noise, self._needs(cost))
+        return DistinctTask(
+            table=table,
+            version=self.version(table),
+            question=question,
+            number=number,
+            set=set_,
+            history=history,
+            noise=noise,
+            cost=self._needs(cost),
+        )
 
     def _quantile(self, measured: Measured, question: Labelled, number: int, set_: int) -> QuantileTask:
         table, alpha = measured.table.name, 1 - self.settings.confidence
@@ -379,7 +394,32 @@ class Planner:
         wanted = draws.rank_error * (1 + 1e-9)
         history = tuple(release for release, error in zip(found, reached, strict=True) if error <= wanted)[:1]
         cost = None if history or not question.size else nonlinear.quantile_cost(question, draws)
-        return QuantileTask(table, self.version(table), question, number, set_, history, draws, self._needs(cost))
+        return QuantileTask(
+            table=table,
+            version=self.version(table),
+            question=question,
+            number=number,
+            set=set_,
+            history=history,
+            draws=draws,
+            cost=self._needs(cost),
+        )
+
+
+def variances_asked(question: Question, settings: Settings, error: float) -> Floats:
+    """Return the variance that each functional may have: a count's, scaled by what one record can add."""
+    reach = linear.reach(question)
+    half = error * np.where(reach > 0, reach, 1.0)
+    if settings.sum_error is not None:
+        half = np.where([role == "sum" for role in question.roles], settings.sum_error, half)
+    variances: Floats = (half / settings.z) ** 2
+    return variances
+
+
+def rho_of_each(settings: Settings, prepared: Sequence[Prepared]) -> Fraction | None:
+    """Return what the settings let each task of a statement spend, if they say that."""
+    tasks = sum(part.tasks for part in prepared)
+    return settings.rho / tasks if settings.rho is not None and tasks else None
 
 
 def _met(task: LinearTask, targets: Floats) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,16 +20,20 @@ from planner.history.chart import Evidence, made_evidence
 from planner.history.recall import MAX_ASKED, Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Release
-from planner.plans.marginals import MarginalTask
+from planner.ledger.kinds import Kind
+from planner.plans.estimates import Columns, Estimates, distincts, linear_columns, quantiles, recipe_error
 from planner.plans.rounding import rounded
+from planner.plans.task import of_task
+from planner.plans.wording import number
 from planner.questions import body, linear
 from planner.questions.labelled import Draws, Labelled
 from planner.questions.linear import Measurement, Question
 from planner.questions.noise import Noise
 from planner.sources.measure import Meter
+from planner.sql.query import Aggregate, Measured
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class LinearTask:
     """Functionals of some grouping sets: asked by `question`, answered from the history and from what is `made`.
 
@@ -55,7 +59,7 @@ class LinearTask:
     fresh: Measurement | None = None  # of the question itself, if that was looked at
     looked_at: Mapping[str, float] = field(default_factory=dict)  # rho on the dearest cell, by way
     reached: Floats | None = None  # the variances that groups have once they are topped up, each by itself
-    kind: str = "linear"
+    kind: Kind = Kind.LINEAR
 
     @property
     def is_small(self) -> bool:
@@ -151,7 +155,7 @@ class LinearTask:
             covariances = np.broadcast_to(found.covariances(width), (groups, width, width))
             return (y @ found.L.T).reshape(groups, width), covariances
         table, known = self.question.workspace.table, set(self.before.releases)
-        own = [r for r in new if r.table == self.table and r.kind == "linear" and r.id not in known]
+        own = [r for r in new if r.table == self.table and r.kind == Kind.LINEAR and r.id not in known]
         before = self.before
         if isinstance(before, Slices) and before.is_divided:
             releases = of_task(self, new)
@@ -160,6 +164,20 @@ class LinearTask:
         told = [read for release in own if (read := body.read(release, table)) is not None]
         after = before.with_evidence([made_evidence(*read) for read in told])
         return rounded(*after.estimates((groups, width)))
+
+    @property
+    def said(self) -> str:
+        rows = self.made.groups * len(self.measurement.K)
+        return f"{number(rows, 'noisy sum')} on {number(self.made.workspace.cells, 'cell')}"
+
+    def columns(self, measured: Measured, new: Sequence[Release], s: int, z: float) -> tuple[Columns, str]:
+        if s not in self.sets:
+            return {}, ""
+        known = Estimates(*self.answers(new, s))
+        return linear_columns(measured, self.recipes, known, lambda: self.points(s), s, z), ""
+
+    def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:
+        return recipe_error(self.recipes, self.variances, number, aggregate, z)
 
     # What the ways not taken would cost.
 
@@ -184,7 +202,7 @@ class LinearTask:
         return {**self.looked_at, "common/residual": float(missing.diagonal().max(initial=0.0)) / 2 * rows**2}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class DistinctTask:
     """The number of different values of a column, or of units, in each group."""
 
@@ -196,7 +214,7 @@ class DistinctTask:
     history: tuple[Release, ...]
     noise: Noise
     cost: Cost | None
-    kind: str = "distinct"
+    kind: Kind = Kind.DISTINCT
 
     ways: ClassVar[Mapping[str, float]] = {}
 
@@ -220,6 +238,16 @@ class DistinctTask:
     def key(self) -> str:
         return versioned(self.version, f"{self.digest[:40]}{body.short(self.noise)}")
 
+    @property
+    def said(self) -> str:
+        return f"{number(self.question.groups, 'noisy number')} of values"
+
+    def columns(self, measured: Measured, new: Sequence[Release], s: int, z: float) -> tuple[Columns, str]:  # noqa: ARG002
+        return (distincts(self.question, self.number, of_task(self, new), z), "") if s == self.set else ({}, "")
+
+    def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:  # noqa: ARG002
+        return z * float(np.sqrt(self.noise.variance)) if number == self.number else None
+
     def draw(self, meter: Meter) -> bytes:
         q, scale, bits = self.question, self.noise.scale, self.noise.bits
         if q.units:
@@ -241,7 +269,7 @@ class DistinctTask:
         return body.encode({**placed, "units": q.units, "scale": scale, "bits": bits, "y": y})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class QuantileTask:
     """A quantile of each group, chosen among the values of the public domain."""
 
@@ -253,7 +281,7 @@ class QuantileTask:
     history: tuple[Release, ...]
     draws: Draws
     cost: Cost | None
-    kind: str = "quantile"
+    kind: Kind = Kind.QUANTILE
 
     ways: ClassVar[Mapping[str, float]] = {}
 
@@ -277,6 +305,17 @@ class QuantileTask:
     def key(self) -> str:
         return versioned(self.version, f"{self.digest[:40]}{body.short(self.draws)}")
 
+    @property
+    def said(self) -> str:
+        choices = number(self.question.groups * len(self.draws.draws), "choice")
+        return f"{choices} among {number(self.question.size, 'value')}"
+
+    def columns(self, measured: Measured, new: Sequence[Release], s: int, z: float) -> tuple[Columns, str]:  # noqa: ARG002
+        return quantiles(self.question, self.number, of_task(self, new)) if s == self.set else ({}, "")
+
+    def error(self, number: int, aggregate: Aggregate, z: float) -> float | None:  # noqa: ARG002
+        return self.draws.rank_error if number == self.number else None
+
     def draw(self, meter: Meter) -> bytes:
         q, p = self.question, self.question.aggregate.p
         assert p is not None
@@ -295,10 +334,6 @@ class QuantileTask:
         return body.encode({**placed, "size": q.size, "p": str(p), "draws": described, "y": y})
 
 
-Task: TypeAlias = LinearTask | MarginalTask | DistinctTask | QuantileTask
-"""One thing to measure, or to read off the history; its cost is None when nothing has to be released."""
-
-
 def own_answers(question: Question, releases: Sequence[Release]) -> tuple[Floats, Floats]:
     """Return what releases of a question tell of it: (groups, F) and covariances (groups, F, F), nan for the rest."""
     found, width = linear.known(question, list(map(body.measurement, releases))), len(question.units)
@@ -308,17 +343,12 @@ def own_answers(question: Question, releases: Sequence[Release]) -> tuple[Floats
     return np.where(found.missing, np.nan, values), np.where(either, np.nan, covariances)
 
 
-def of_task(task: Task, new: Sequence[Release] | None) -> tuple[Release, ...]:
-    """Return the releases that answer a task, earlier and new."""
-    return (*task.history, *(release for release in new or () if release.key == task.key))
-
-
 def versioned(version: int, text: str) -> str:
     """Return the key of a release: the same question on other data is another one."""
     return hashlib.sha256(f"{version}\0{text}".encode()).hexdigest()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Residual:
     """Rows that are still to be released, as integers, on a chart."""
 
@@ -327,7 +357,7 @@ class Residual:
     made: Question
     measurement: Measurement
     cost: Cost
-    kind: str = "linear"
+    kind: Kind = Kind.LINEAR
 
     @property
     def digest(self) -> str:

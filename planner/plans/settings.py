@@ -15,7 +15,7 @@ from planner.policy.file import Policy
 PREFIX = "noisegate."
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Settings:
     """The accuracy and spending controls of one session.
 
@@ -33,7 +33,7 @@ class Settings:
 
     @classmethod
     def of(cls, policy: Policy) -> Settings:
-        return cls(policy.defaults.error, policy.defaults.confidence)
+        return cls(error=policy.defaults.error, confidence=policy.defaults.confidence)
 
     @property
     def z(self) -> float:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import math
-import re
 from collections import Counter
 from decimal import Decimal
 
@@ -20,6 +19,7 @@ from planner.policy.domain import (
     Domain,
     Scalar,
     Step,
+    duration,
     grid_size,
     show_duration,
     whole_steps,
@@ -246,21 +246,6 @@ def _read_duration(section: Section) -> dt.timedelta | None:
     if step is None:
         section.wrong(f'step must be a duration like "15 minutes" or "1 day", got {_quote(text)}', "step")
     return step
-
-
-def duration(text: str) -> dt.timedelta | None:
-    """Return the duration of a text like "15 minutes", or None if it is not one above 0.
-
-    >>> duration("15 minutes")
-    datetime.timedelta(seconds=900)
-    """
-    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([a-z]+?)s?\s*", text, re.IGNORECASE)
-    if match is None or match[2].lower() not in DURATIONS:
-        return None
-    try:
-        return int(match[1]) * DURATIONS[match[2].lower()] or None
-    except OverflowError:
-        return None
 
 
 def _date(value: object) -> dt.date | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -204,3 +205,18 @@ def show_duration(step: dt.timedelta) -> str:
     name, unit = next((name, unit) for name, unit in DURATIONS.items() if not step % unit)
     count = step // unit
     return f"{count} {name}" if count == 1 else f"{count} {name}s"
+
+
+def duration(text: str) -> dt.timedelta | None:
+    """Return the duration of a text like "15 minutes", or None if it is not one above 0.
+
+    >>> duration("15 minutes")
+    datetime.timedelta(seconds=900)
+    """
+    match = re.fullmatch(r"\s*([0-9]{1,18})\s*([a-z]+?)s?\s*", text, re.IGNORECASE)
+    if match is None or match[2].lower() not in DURATIONS:
+        return None
+    try:
+        return int(match[1]) * DURATIONS[match[2].lower()] or None
+    except OverflowError:
+        return None

@@ -16,8 +16,8 @@ from mechanisms.noise.accounting import epsilon_to_rho
 from planner.basics.errors import Mistake, PolicyRefusal
 from planner.basics.limits import MAX_COUNT
 from planner.policy import passwords
-from planner.policy.columns import DOMAIN_KEYS, duration, read_domain
-from planner.policy.domain import DUCKDB_TYPES
+from planner.policy.columns import DOMAIN_KEYS, read_domain
+from planner.policy.domain import DUCKDB_TYPES, duration
 from planner.policy.ledger import Remote, is_remote
 from planner.policy.location import SERVED, located
 from planner.policy.server import Server, read_server

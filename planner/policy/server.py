@@ -9,7 +9,7 @@ import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 
-from planner.policy.columns import duration
+from planner.policy.domain import duration
 from planner.policy.toml import Section, basic_string
 
 TLS = ("required", "offered", "off")

@@ -23,7 +23,7 @@ from planner.sql.placement import Placer
 from planner.sql.query import BASE, Aggregate
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Labelled:
     """One aggregate of one grouping set: the label of every place (-1: does not count), ordered from 0.
 
@@ -81,7 +81,17 @@ def labelled(aggregate: Aggregate, placer: Placer) -> list[Labelled]:
             span=aggregate.span,
         )
     return [
-        Labelled(aggregate, placement.workspace, placement.cell, group, groups, label, size, values, units)
+        Labelled(
+            aggregate=aggregate,
+            workspace=placement.workspace,
+            cell=placement.cell,
+            group=group,
+            groups=groups,
+            label=label,
+            size=size,
+            values=values,
+            units=units,
+        )
         for group, groups in zip(placement.groups, placement.group_counts, strict=True)
     ]
 

@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from fractions import Fraction
 from typing import Any
 
@@ -29,7 +30,8 @@ from planner.basics.limits import CACHE_ENTRIES, ROW_BITS
 from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.counting.tally import Cut, Tally
 from planner.duck.reader import Reader
-from planner.ledger.ledger import Ledger
+from planner.ledger.accounts import Edition, Reading
+from planner.ledger.ledger import Ledger, source_changed
 from planner.policy.table import Table
 from planner.questions.linear import Integers, Measurement, Question
 from planner.questions.statistic import Asked, Ranked, Summed
@@ -128,56 +130,96 @@ def _as_histogram(values: dict[int, int]) -> Histogram:
     return Histogram(np.array(ordered, np.int64), np.array([values[value] for value in ordered], np.int64))
 
 
+class _Tallies:
+    """Tallies of one table's current version, each with the reading that it is from. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[int, tuple[Tally, Reading]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._version = 0
+
+    def serving(
+        self, version: int, fingerprint: str | None, workspace: Workspace, features: Sequence[Feature]
+    ) -> tuple[Tally, Reading] | None:
+        """Return a tally of a version, of the source with this fingerprint, that is fine enough; None if there is none.
+
+        From now on tallies of this version are kept.
+        """
+        with self._lock:
+            if version != self._version:
+                self._kept.clear()
+                self._version = version
+            found = [kept for kept in reversed(self._kept.values()) if kept[1].fingerprint == fingerprint]
+            return next((kept for kept in found if _serves(kept[0], workspace, features)), None)
+
+    def put(self, tally: Tally, reading: Reading) -> None:
+        with self._lock:
+            if reading.version != self._version:  # refreshed meanwhile, and another thread has seen it
+                return
+            self._kept[id(tally)] = tally, reading
+            while sum(t.codes.size + t.sums.size for t, _ in self._kept.values()) > CACHE_ENTRIES:
+                self._kept.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._kept.clear()
+
+
 class Meter:
     """Measures one protected table. Keeps its data vectors for the current version of the data."""
 
     def __init__(self, table: Table, ledger: Ledger) -> None:
         self.table, self._ledger = table, ledger
         self._source = open_source(table)
-        self._cache: OrderedDict[int, Tally] = OrderedDict()
-        self._lock = threading.Lock()
-        self._version = 0
-        self._rows: tuple[int, str] | None = None  # of which version the rows are known, and which they are
+        self._kept = _Tallies()
+        self._edition: Edition | None = None
+        self._seen: dict[Reading, None] = {}
         self._exact = Exact(self._vector, self._scanned)
+
+    def at(self, edition: Edition) -> Meter:
+        """Return a meter of the same table that measures this version of its data, and notes what it reads."""
+        found = copy(self)
+        found._edition, found._seen, found._exact = edition, {}, Exact(found._vector, found._scanned)
+        return found
+
+    @property
+    def readings(self) -> list[Reading]:
+        """Return what was read so far, for the commit to compare with what others have read in the same version."""
+        return list(self._seen)
 
     def version(self) -> int:
         """Return the version of the data, refusing if the source changed without a refresh."""
-        name, now = self.table.name, self._source.fingerprint()
-        recorded = now and (self._ledger.fingerprint(name) or self._ledger.claim(name, now))
-        if recorded != now:
-            raise self._changed()
-        return self._ledger.version(self.table.name)
+        return self._now()[0]
 
-    def _changed(self) -> SourceFailed:
-        return SourceFailed(
-            f"the source of table {self.table.name} changed since it was first read",
-            hint="run `noisegate refresh`: earlier answers stop being reused, and stay charged",
-        )
+    def _now(self) -> tuple[int, str | None]:
+        """Return the same with the fingerprint that the source has now."""
+        edition = self._edition or self._ledger.snapshot().edition(self.table.name)
+        now = self._source.fingerprint()
+        if now and edition.fingerprint and now != edition.fingerprint:
+            raise source_changed(self.table.name)
+        return edition.version, now
 
     @contextmanager
-    def _reading(self) -> Iterator[int]:
-        """Hold the rows, and give their version; refuse if they are not those that were first read in it.
+    def _reading(self) -> Iterator[Reading]:
+        """Hold the rows, and give what they are; refuse if they changed meanwhile.
 
-        Guarantee: whatever gates read in one version, they read the same rows. A fingerprint may be late to tell that
-        these changed; the reading itself is not.
+        Guarantee: whatever gates store about one version, they read the same rows: the commit compares what they
+        read. A fingerprint may be late to tell that rows changed; the reading itself is not.
         """
-        before, version = self._source.fingerprint(), self.version()
+        version, before = self._now()
         with self._source.reading() as rows:
-            yield version
+            found = Reading(self.table.name, version, before, rows)
+            yield found
         if self._source.fingerprint() != before:
             raise SourceFailed(f"the source of table {self.table.name} changed while it was read", hint="ask again")
-        if self._rows != (version, rows):
-            if self._ledger.first_read(self.table.name, version, rows) != rows:
-                raise self._changed()
-            self._rows = version, rows
+        self._seen[found] = None
 
     def refresh(self) -> int:
         """Start a new version of the data."""
         now = self._source.fingerprint()
         if now is None:
             raise SourceFailed(f"table {self.table.name} is not here", hint="refresh it at a gate that reads it")
-        with self._lock:
-            self._cache.clear()
+        self._kept.clear()
         return self._ledger.refresh(self.table.name, now)
 
     def linear(self, question: Question, measurement: Measurement) -> list[list[int]]:
@@ -285,16 +327,14 @@ class Meter:
 
     def _vector(self, workspace: Workspace, features: Sequence[Feature]) -> Integers:
         """Return x on the cells of a workspace, shape (cells, 1 + features); from the cache if it can be."""
-        version = self.version()
-        with self._lock:
-            if version != self._version:
-                self._cache.clear()
-                self._version = version
-            tally = next((t for t in reversed(self._cache.values()) if _serves(t, workspace, features)), None)
-        if tally is None:
-            with self._reading() as version:
+        kept = self._kept.serving(*self._now(), workspace, features)
+        if kept is None:
+            with self._reading() as reading:
                 tally = self._source.tally(workspace.axes, features)
-            self._keep(tally, version)
+            self._kept.put(tally, reading)
+        else:
+            tally, reading = kept
+            self._seen[reading] = None
         return _rolled_up(tally, workspace, features)
 
     def _scanned(
@@ -304,16 +344,8 @@ class Meter:
         with self._reading():
             return self._source.tally(axes, features, cut, wanted)
 
-    def _keep(self, tally: Tally, version: int) -> None:
-        with self._lock:
-            if version != self._version:  # refreshed meanwhile, and another thread has seen it
-                return
-            self._cache[id(tally)] = tally
-            while sum(t.codes.size + t.sums.size for t in self._cache.values()) > CACHE_ENTRIES:
-                self._cache.popitem(last=False)
-
     def close(self) -> None:
-        self._cache.clear()
+        self._kept.clear()
         self._source.close()
 
 

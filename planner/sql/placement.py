@@ -145,14 +145,14 @@ class Placer:
         )
         types = dict(self.bench.types(f"SELECT * FROM {relation}"))
         return Placement(
-            workspace,
-            cell,
-            groups,
-            counts,
-            tuple(arrays[f"v{i}"] for i in range(len(asked))),
-            tuple(self._keys(relation, s, keys) for s, keys in enumerate(measured.sets)),
-            tuple(types[f"k{i}"] for i in range(len(measured.keys))),
-            relation,
+            workspace=workspace,
+            cell=cell,
+            groups=groups,
+            group_counts=counts,
+            values=tuple(arrays[f"v{i}"] for i in range(len(asked))),
+            keys=tuple(self._keys(relation, s, keys) for s, keys in enumerate(measured.sets)),
+            key_types=tuple(types[f"k{i}"] for i in range(len(measured.keys))),
+            relation=relation,
         )
 
     def _keys(self, relation: str, number: int, keys: tuple[int, ...]) -> str:

@@ -46,7 +46,7 @@ class Catalog:
         return MappingSchema(found, dialect=DIALECT, normalize=False)  # names are spelt as in the policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Aggregate:
     """One measured aggregate, its argument and condition in terms of base columns.
 

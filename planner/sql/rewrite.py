@@ -186,7 +186,7 @@ class Rewriter:
             if part is not None and calls(part):
                 raise NotGrouped("aggregates can't be nested", hint="use an outer query", span=span(inner))
         resolved = self.flat.resolve(argument) if argument is not None else None
-        return Aggregate(kind, resolved, condition, span=span(node), **options)  # type: ignore[arg-type]
+        return Aggregate(kind=kind, argument=resolved, condition=condition, span=span(node), **options)  # type: ignore[arg-type]
 
     # Errors of answers.
 

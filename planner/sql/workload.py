@@ -87,7 +87,14 @@ class _Builder:
             self._recipe(number, aggregate, term, functionals)
             for (number, aggregate), term in zip(aggregates, terms, strict=True)
         ]
-        return Workload(self.placement, self.features, tuple(functionals), tuple(recipes), self.low, self.high)
+        return Workload(
+            placement=self.placement,
+            features=self.features,
+            functionals=tuple(functionals),
+            recipes=tuple(recipes),
+            low=self.low,
+            high=self.high,
+        )
 
     # Arguments.
 

@@ -206,13 +206,13 @@ class Shared:
 
     def _budget(self) -> dict[tuple[str, Labels], float]:
         found: dict[tuple[str, Labels], float] = {}
-        ledger = self.gate.ledger
-        for population in system.populations(self.gate.books):
+        view = self.gate.ledger.snapshot().view
+        for population in system.populations(self.gate.books, view):
             of = ("population", population)
             found["noisegate_budget_rho", (of,)] = float(self.gate.cap)
-            found["noisegate_budget_spent_rho", (of,)] = float(rho_of(ledger.spent(population)))
+            found["noisegate_budget_spent_rho", (of,)] = float(rho_of(view.spent(population)))
             for analyst in self.gate.policy.analysts:
-                spent = float(rho_of(ledger.account_spent(population, analyst)))
+                spent = float(rho_of(view.account_spent(population, analyst)))
                 found["noisegate_account_spent_rho", (("analyst", analyst), of)] = spent
         return found
 

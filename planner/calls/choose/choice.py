@@ -13,12 +13,14 @@ from typing import Any
 
 from mechanisms.gaussian.signals import SignalToNoise
 from planner.basics.errors import Refusal
-from planner.calls.call import Caller, CallResult, Payable, Row, Step
+from planner.calls.call import Caller, CallResult, Row, Step
 from planner.calls.choose import looks
 from planner.calls.choose.looks import Course, Ground
 from planner.cells.costs import Cost, constant, dearest, rho_of
 from planner.ledger.accounts import Release
+from planner.ledger.kinds import Kind
 from planner.plans.release import Residual, versioned
+from planner.plans.task import Payable
 from planner.questions import body as bodies
 from planner.sources.measure import Meter
 
@@ -65,7 +67,7 @@ class ChoiceArguments:
     take: int | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
     """What was chosen and why, or how a choice was begun, stored so that it is the same the next time; free."""
 
@@ -73,7 +75,7 @@ class Record:
     version: int
     digest: str
     body: bytes
-    kind: str = "choice"
+    kind: Kind = Kind.CHOICE
     cost: Cost = NOTHING
 
     @property
@@ -128,7 +130,7 @@ class Task:
         return max(looks.highest(way) for way in self.ways)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Seen:
     """What was seen of an analysis before one was taken: columns of the result."""
 
@@ -198,7 +200,7 @@ class Choosing:
         self._look(index)
         found = self._ratios(of=index, taking=index + 1)
         passed, possible = found.passed(wish.snr), found.possible(wish.snr)
-        self.seen[index] = _Seen(passed, possible, rho=_rho(self.paid))
+        self.seen[index] = _Seen(passed=passed, possible=possible, rho=_rho(self.paid))
         return found.suffices(share=wish.fraction, ratio=wish.snr)
 
     def _general(self) -> int | None:
@@ -256,7 +258,12 @@ class Choosing:
         look, ground = self.task.course.looks[index], self.task.ground
         if look is None:
             return
-        begun = Record(ground.table.name, ground.version, self.task.begun, bodies.encode({"as_of": ground.last}))
+        begun = Record(
+            table=ground.table.name,
+            version=ground.version,
+            digest=self.task.begun,
+            body=bodies.encode({"as_of": ground.last}),
+        )
         if look.key not in self.done:
             self._release([look] if index else [look, begun])
         release = self.done[look.key]
@@ -270,7 +277,9 @@ class Choosing:
         if index is not None:
             total = [*self.paid, *(part.cost for part in way)]
             self.seen[index] = replace(self.seen[index], rho=_rho(total), rest=0.0)
-        record = Record(task.ground.table.name, task.ground.version, task.digest, self._body(rule, index))
+        record = Record(
+            table=task.ground.table.name, version=task.ground.version, digest=task.digest, body=self._body(rule, index)
+        )
         self._release([*way, record])
         return self.done[record.key].body
 

@@ -54,7 +54,7 @@ RULES = ("nested", "general")
 EXAMPLE = "for example: ARRAY[$$SELECT count(*) FROM t$$, $$SELECT age / 10, count(*) FROM t GROUP BY 1$$]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Considered:
     """One analysis of a choice.
 
@@ -285,7 +285,7 @@ def _asked(caller: Caller, arguments: Arguments) -> _Asked:
 
 def _task(caller: Caller, asked: _Asked, sqls: tuple[str, ...], rule: Constant) -> Task:
     """Return the choice that is still to be made, on what is known now, or as it was begun, whichever costs less."""
-    history, version = caller.planner(caller.settings).histories[asked.table.name], asked.version
+    history, version = caller.moment.history(asked.table.name), asked.version
     grounds = [stages.ground(asked.strategies, history, version)]
     by = _rule(asked.wish, grounds[0], rule)
     before = _stored(caller, asked, asked.begun(by))
@@ -304,7 +304,7 @@ def _task(caller: Caller, asked: _Asked, sqls: tuple[str, ...], rule: Constant) 
 def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Release]:
     """Return by its key what is released already of all that is on a way."""
     parts = {part.key: part for part in (*course.looks, *course.rests) if part is not None}
-    found = (release for part in parts.values() for release in caller.find(part.digest, table=asked.table.name))
+    found = (release for part in parts.values() for release in caller.moment.find(part.digest, table=asked.table.name))
     return {release.key: release for release in found if release.key in parts}
 
 
@@ -337,7 +337,7 @@ def _rule(wish: ChoiceArguments, ground: Ground, argument: Constant) -> str:
 
 def _stored(caller: Caller, asked: _Asked, digest: str) -> Release | None:
     latest = caller.settings.as_of
-    found = [r for r in caller.find(digest, table=asked.table.name) if r.version == asked.version]
+    found = [r for r in caller.moment.find(digest, table=asked.table.name) if r.version == asked.version]
     return next((r for r in found if latest is None or r.id <= latest), None)
 
 

@@ -60,7 +60,7 @@ class Strategy:
     variances: Floats
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Analysis:
     """One analysis on the points of a chart: what its answers are made of, W (n, P), and rows that tell it well enough.
 
@@ -79,7 +79,7 @@ class Analysis:
         return Mechanism(self.rows, np.eye(len(self.rows)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Ground:
     """One chart that is fine enough for all analyses, from the coarsest to the finest, and what is known on it.
 
@@ -146,7 +146,16 @@ def ground(strategies: Sequence[Strategy], history: History, version: int, *, as
     analyses = [_analysis(number, strategy, recall.chart) for number, strategy in enumerate(strategies)]
     ordered = sorted(analyses, key=lambda one: len(row_space(one.rows)))
     is_whole = all(recall.chart.fits(each) for each in found.evidence)
-    return Ground(table, version, recall.chart, recall.known, recall.releases, is_whole, _last(found), tuple(ordered))
+    return Ground(
+        table=table,
+        version=version,
+        chart=recall.chart,
+        known=recall.known,
+        releases=recall.releases,
+        is_whole=is_whole,
+        last=_last(found),
+        analyses=tuple(ordered),
+    )
 
 
 def _last(found: Releases) -> int:
@@ -162,7 +171,7 @@ def _analysis(number: int, strategy: Strategy, chart: Chart) -> Analysis:
     rows = chart.place(question, np.ldexp(measurement.rows(question).astype(float), -measurement.bits))
     cost = linear.cost(question, measurement, rows_per_unit=question.workspace.table.max_rows_per_unit)
     targets = np.tile(strategy.variances, question.groups)
-    return Analysis(number, answers, W[counted], targets[counted], rows * _MET, cost)
+    return Analysis(number=number, answers=answers, W=W[counted], targets=targets[counted], rows=rows * _MET, cost=cost)
 
 
 def _answers(W: Floats, recipes: Sequence[Recipe]) -> Answers:
@@ -266,7 +275,7 @@ def _residual(ground: Ground, rows: Floats) -> Residual | None:
         return None
     made, measurement = ground.chart.released(rows)
     cost = linear.cost(made, measurement, rows_per_unit=ground.table.max_rows_per_unit)
-    return Residual(ground.table.name, ground.version, made, measurement, cost)
+    return Residual(table=ground.table.name, version=ground.version, made=made, measurement=measurement, cost=cost)
 
 
 # --- deciding ----------------------------------------------------------------------------------------------

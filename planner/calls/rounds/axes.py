@@ -32,7 +32,7 @@ LEAST_LIMIT = 1e-6
 """The least that a cell may pay, in relation to the most."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RoundProblem:
     """Questions and what is known of them. `whole` says that everything released is there, as it was released."""
 
@@ -163,7 +163,9 @@ def _meeting(
         used |= numbers
     complete = whole and all(is_small(each) for each in found.told)
     known = tuple(Given(places, C) for places, C in given.items())
-    return RoundProblem(table, axes, ends, tuple(asked), known, tuple(sorted(used)), complete)
+    return RoundProblem(
+        table=table, axes=axes, ends=ends, asked=tuple(asked), given=known, releases=tuple(sorted(used)), whole=complete
+    )
 
 
 def _on_axes(

@@ -14,7 +14,6 @@ from planner.cells.workspace import Axis, Floats, Workspace
 from planner.history.chart import MAX_POINTS
 from planner.history.marginals import MarginalQuestion
 from planner.history.union import union
-from planner.plans.plan import Prepared
 from planner.questions.linear import Question
 
 
@@ -24,7 +23,7 @@ class Linear:
 
     query: int
     question: Question
-    part: Prepared
+    whole: MarginalQuestion | None  # the same, if it is one about whole marginals
     targets: Floats
 
 
@@ -64,8 +63,8 @@ def rows_and_marginals(joint: Sequence[Linear], whole: Sequence[Whole]) -> tuple
     rows = sum(len(one.targets) for one in joint)
     if not whole and rows <= MAX_ROUND_ROWS and points([one.question for one in joint]) <= MAX_DENSE:
         return list(joint), []
-    more = [Whole(one.query, one.part.whole, float(one.targets[0])) for one in joint if one.part.whole is not None]
-    return [one for one in joint if one.part.whole is None], [*whole, *more]
+    more = [Whole(one.query, one.whole, float(one.targets[0])) for one in joint if one.whole is not None]
+    return [one for one in joint if one.whole is None], [*whole, *more]
 
 
 def by_cuts(wholes: Sequence[Whole]) -> list[list[Whole]]:

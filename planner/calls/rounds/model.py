@@ -14,10 +14,10 @@ from planner.cells.bills import covers
 from planner.cells.costs import Cost
 from planner.history.chart import Evidence, made_evidence
 from planner.ledger.accounts import Charge, joint_account, total
-from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Prepared
-from planner.plans.release import DistinctTask, LinearTask, QuantileTask, Residual, versioned
+from planner.plans.release import Residual, versioned
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.questions import body
 from planner.sources.measure import Meter
 from planner.sql.query import Compiled
@@ -39,7 +39,7 @@ class RoundQuery:
         return sum(sum(part.placement.group_counts) for part in self.parts)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Joint(Residual):
     """Rows that tell several questions at once: another release for every history that it completes."""
 
@@ -64,10 +64,7 @@ class Joint(Residual):
         return replace(made_evidence(self.made, self.measurement, zeros), also=frozenset(self.also))
 
 
-Payable = Joint | LinearTask | MarginalTask | DistinctTask | QuantileTask
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RoundPlan:
     """A plan for several queries: what is released, and what that means for each of them.
 
@@ -116,7 +113,7 @@ Shares = Mapping[str, Mapping[str, Sequence[Cost]]]
 """By analyst and table: what is charged to the account, as costs whose sum counts."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Deal:
     """What is released, by which mechanism, and what each analyst is charged for it.
 

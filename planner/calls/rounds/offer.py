@@ -27,7 +27,7 @@ RELEASED = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Offer:
     """A round that is planned: its queries, what is released, and who pays what."""
 

@@ -20,12 +20,13 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
-from planner.calls.rounds.model import Deal, Payable, RoundPlan, RoundQuery, Shares, costs_by_table
+from planner.calls.rounds.model import Deal, RoundPlan, RoundQuery, Shares, costs_by_table
 from planner.calls.rounds.planner import Workshop, identity, is_shareable, separately
 from planner.calls.rounds.solve import CellLimits
 from planner.cells.bills import capped, divided, mean, poured
 from planner.cells.costs import PARTS, Cost, dearest
 from planner.ledger.accounts import Charge, total
+from planner.plans.task import Payable
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
 
@@ -68,7 +69,9 @@ def deal(
         return _privacy_first(shop, queries, mechanism, rho, weights, releaser)
     if len(weights) == 1:
         plan = shop.together(queries, solve=identity if mechanism == "identity" else None)
-        return Deal(mechanism, plan, {releaser: plan.rho}, {releaser: 1.0} if plan.rho else {})
+        return Deal(
+            mechanism=mechanism, together=plan, paid={releaser: plan.rho}, gains={releaser: 1.0} if plan.rho else {}
+        )
     return _accuracy_first(shop, queries, mechanism, weights, releaser)
 
 
@@ -110,7 +113,7 @@ def _accuracy_first(
         )
     paid = {name: _paid(shares.get(name, {})) for name in weights}
     gains = {name: float(plans[name].rho / own) for name, own in paid.items() if own}
-    return Deal(mechanism, plan, paid, gains, shares)
+    return Deal(mechanism=mechanism, together=plan, paid=paid, gains=gains, shares=shares)
 
 
 def _of(shares: Shares, table: str) -> dict[str, Sequence[Cost]]:
@@ -310,7 +313,15 @@ def _privacy_first(
         pairs = zip(plan.asked, plan.errors, strict=True)
         scale = max((error / asked for asked, error in pairs if asked and error), default=1.0)
     paid = {name: _paid(shares.get(name, {})) for name in weights}
-    return Deal(mechanism, plan, paid, _gains(queries, plan, plans), shares if len(weights) > 1 else {}, scale, rho)
+    return Deal(
+        mechanism=mechanism,
+        together=plan,
+        paid=paid,
+        gains=_gains(queries, plan, plans),
+        shares=shares if len(weights) > 1 else {},
+        scale=scale,
+        rho=rho,
+    )
 
 
 def _gains(

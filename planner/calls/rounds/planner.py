@@ -13,15 +13,16 @@ from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
-from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
 from planner.cells.workspace import Floats
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner
-from planner.plans.release import LinearTask, Task
+from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
+from planner.plans.task import Payable, Task
 from planner.policy.table import Table
 
 

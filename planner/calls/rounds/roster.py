@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -26,13 +26,6 @@ class RoundStore(Protocol):
     def beside(self, *, write: bool) -> AbstractContextManager[Connection]: ...
 
 
-class Known(Protocol):
-    """What was released, and on which data."""
-
-    def find(self, question: str, *, table: str) -> list[Release]: ...
-    def version(self, table: str) -> int: ...
-
-
 @dataclass(frozen=True)
 class Accuracy:
     """How accurate an answer should be: the settings that a session would ask it with."""
@@ -48,7 +41,7 @@ class Accuracy:
 
     @property
     def settings(self) -> Settings:
-        return Settings(self.error, self.confidence, self.relative, self.sum_error)
+        return Settings(error=self.error, confidence=self.confidence, relative=self.relative, sum_error=self.sum_error)
 
     def scaled(self, factor: float) -> Accuracy:
         """Return the wish for errors that are so many times as large."""
@@ -118,21 +111,22 @@ def entries(book: RoundStore, round_: str | None = None) -> list[Entry]:
         return _entries(connection, round_)
 
 
-def released(known: Known, round_: str, tables: Sequence[str]) -> Release | None:
-    """Return the record of a round's release on today's data, the newest; None if it is open."""
-    question = question_of(round_)
-    found = [record for table in tables for record in known.find(question, table=table)]
-    for record in sorted(found, key=lambda release: -release.id):
+def released(records: Sequence[Release], version: Callable[[str], int], tables: Sequence[str]) -> Release | None:
+    """Return the one of a round's records that is about today's data, the newest; None if it is open."""
+    for record in records:
         versions = bodies.decode(record.body)["versions"]
-        if all(name in tables and known.version(name) == at for name, at in versions.items()):
+        if record.table in tables and all(name in tables and version(name) == at for name, at in versions.items()):
             return record
     return None
 
 
 def table_rows(ledger: Ledger, tables: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return one row for each query of each round, for the system table noisegate.rounds."""
-    every = entries(ledger)
-    records = {name: released(ledger, name, tables) for name in dict.fromkeys(entry.round for entry in every)}
+    every, now = entries(ledger), ledger.snapshot()
+    records = {
+        name: released(now.find(question_of(name)), lambda table: now.edition(table).version, tables)
+        for name in dict.fromkeys(entry.round for entry in every)
+    }
     found = []
     for e in every:
         record, wish = records[e.round], e.wish

@@ -41,8 +41,10 @@ from planner.calls.rounds.payment import MECHANISMS
 from planner.calls.rounds.planner import Workshop
 from planner.calls.rounds.roster import Accuracy, Entry
 from planner.cells.costs import Cost, constant
-from planner.ledger.accounts import SHARE, Release, total
+from planner.ledger.accounts import Release, total
+from planner.ledger.kinds import Kind
 from planner.plans import explain
+from planner.plans.plan import Planner
 from planner.plans.release import versioned
 from planner.policy.file import Policy
 from planner.questions import body as bodies
@@ -134,7 +136,8 @@ def _wish(caller: Caller, arguments: Arguments) -> Accuracy:
 
 def workshop(caller: Caller) -> Workshop:
     """Return where the queries of a round are planned."""
-    return Workshop(caller.planner, caller.policy.tables)
+    moment = caller.moment
+    return Workshop(lambda settings: Planner(moment, settings), caller.policy.tables)
 
 
 def asked(gate: Preparing, entry: Entry) -> RoundQuery:
@@ -189,7 +192,9 @@ def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
 
 def released(caller: Caller, round_: str) -> Release | None:
     """Return the record of a round's release on today's data; None if it is open."""
-    return roster.released(caller, round_, protected(caller.policy))
+    moment = caller.moment
+    record = partial(moment.find, roster.question_of(round_))
+    return roster.released(record(), lambda name: moment.edition(name).version, protected(caller.policy))
 
 
 def protected(policy: Policy) -> list[str]:
@@ -276,15 +281,15 @@ def settle(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: Te
         each_alone = shop.each_alone(queries)
     if len(weights) == 1 and terms.rho is None and deal.together.rho:
         deal = replace(deal, gains={releaser: float(each_alone / deal.together.rho)})
-    planner = caller.planner(caller.settings)
+    planner = shop.planner(caller.settings)
     tables = dict.fromkeys(part.measured.table.name for query in queries for part in query.parts)
     return Offer(
-        round_,
-        tuple(queries),
-        deal,
-        each_alone,
-        {name: planner.version(name) for name in tables},
-        tuple(float(total(each)) for each in charges),
+        round=round_,
+        queries=tuple(queries),
+        deal=deal,
+        each_alone=each_alone,
+        versions={name: planner.version(name) for name in tables},
+        alone_rho=tuple(float(total(each)) for each in charges),
     )
 
 
@@ -304,7 +309,7 @@ def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms
     for name in terms.weights or {}:
         if name not in taking_part:
             raise BadValue(f"{name} takes no part in the round", hint=f"its analysts are: {', '.join(taking_part)}")
-    moved = caller.moved()
+    moved = caller.moment.moved
     shares = {
         name: max(found.share + moved.get(name, Fraction(0)), Fraction(1, 10**6))
         for name, found in caller.policy.analysts.items()
@@ -318,7 +323,7 @@ def _checked_weights(caller: Caller, queries: Sequence[RoundQuery], terms: Terms
     return {name: given.get(name) or shares.get(name, Fraction(1, 10**6)) for name in taking_part}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Record:
     """That a round was released, how, and for whom: stored with what it released, under a key that exists once."""
 
@@ -327,14 +332,14 @@ class _Record:
     digest: str
     key: str
     body: bytes
-    kind: str = "round"
+    kind: Kind = Kind.ROUND
     cost: Cost = NOTHING
 
     def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - nothing more is read
         return self.body
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Share:
     """What an account is charged for a round, on the cells of one table: stored with what was released."""
 
@@ -343,7 +348,7 @@ class _Share:
     digest: str
     key: str
     cost: Cost
-    kind: str = SHARE
+    kind: Kind = Kind.SHARE
 
     def draw(self, meter: Meter) -> bytes:  # noqa: ARG002 - it tells nothing
         return b""
@@ -354,7 +359,9 @@ def _shares(found: Offer, at: str) -> dict[str, tuple[str, _Share]]:
     shares = {}
     for place, (name, table, cost) in enumerate(found.deal.shared):
         version, text = found.versions[table], f"share\0{found.round}\0{at}\0{place}\0{name}"
-        share = _Share(table, version, roster.question_of(text), versioned(version, text), cost)
+        share = _Share(
+            table=table, version=version, digest=roster.question_of(text), key=versioned(version, text), cost=cost
+        )
         shares[share.key] = name, share
     return shares
 
@@ -372,9 +379,11 @@ def carry_out(caller: Caller, found: Offer, sql: str, step: Step) -> CallResult:
         }
     )
     key = versioned(found.versions[table], f"round\0{found.round}\0{at}")
-    record = _Record(table, found.versions[table], roster.question_of(found.round), key, body)
+    record = _Record(
+        table=table, version=found.versions[table], digest=roster.question_of(found.round), key=key, body=body
+    )
     for payer in found.deal.paid:
-        for quote in caller.quote(found.deal.charges, analyst=payer):
+        for quote in caller.moment.quote(found.deal.charges, analyst=payer):
             quote.check(caller.caps(payer))
     shares, account = _shares(found, at), found.deal.account or caller.analyst
     new, charged = caller.release(

@@ -25,7 +25,7 @@ from mechanisms.least.symmetry import Key, Piece
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
-from planner.calls.rounds.model import Joint, Payable, RoundPlan, RoundQuery, scaled
+from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.cells.workspace import Floats
 from planner.history import marginals
@@ -35,11 +35,11 @@ from planner.history.recall import Recall, Recalls
 from planner.history.union import union
 from planner.ledger.accounts import Charge, total
 from planner.plans import marginals as marginal
-from planner.plans.explain import aggregate_error
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Plan, Planner, Prepared
-from planner.plans.release import LinearTask, Task
+from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
+from planner.plans.task import Payable, Task
 from planner.questions import linear
 from planner.questions.linear import Question
 
@@ -122,7 +122,13 @@ class RoundSolver:
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None
         asked, errors = zip(*(self._error(i) for i in range(len(self.queries))), strict=True)
         return RoundPlan(
-            tuple(self.tasks.values()), populations, bound, asked, errors, savings, tuple(sorted(self.releases))
+            tasks=tuple(self.tasks.values()),
+            populations=populations,
+            bound=bound,
+            asked=asked,
+            errors=errors,
+            savings=savings,
+            releases=tuple(sorted(self.releases)),
         )
 
     def _table(self, table: str) -> None:
@@ -136,7 +142,7 @@ class RoundSolver:
                 whole.append(Whole(i, task.question, (planner.error(table) / self.settings[i].z) ** 2))
             elif isinstance(task, LinearTask) and task.is_small:
                 targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
-                joint.append(Linear(i, task.question, part, targets))
+                joint.append(Linear(i, task.question, part.whole, targets))
             elif task.cost is not None:
                 self.tasks[task.key] = task
                 self.bounds[table] = None  # of what is planned by itself, nobody has shown that it is the least
@@ -189,7 +195,7 @@ class RoundSolver:
             return True
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
-        history, version = planner.histories[table.name], planner.version(table.name)
+        history, version = planner.history(table.name), planner.version(table.name)
         meeting = common_problem(group, history, history.found(version).plus(*pending))
         if meeting is None:
             self.after.clear()  # what is planned in another way has still to be looked at
@@ -273,7 +279,7 @@ class RoundSolver:
         """Plan questions as one problem: rows that are missing on a chart fine enough for all of them."""
         table = group[0].question.workspace.table
         planner, pending = self.shop.planner(self.settings[0]), self._pending(table.name)
-        history, version = planner.histories[table.name], planner.version(table.name)
+        history, version = planner.history(table.name), planner.version(table.name)
         recall = history.recall(union([one.question for one in group]), version=version, pending=pending)
         assert recall is not None
         W = np.vstack([_rows(recall.chart, one.question) for one in group])
@@ -323,12 +329,12 @@ class RoundSolver:
                 return None
             planner = self.shop.planner(self.settings[i])
             targets = np.tile(planner.targets(task.question, planner.error(table)), task.question.groups)
-            group.append(Linear(i, task.question, part, targets))
+            group.append(Linear(i, task.question, part.whole, targets))
         if others or points([one.question for one in group]) > MAX_SHARED:
             return None
         planner = self.shop.planner(self.settings[0])
         version = planner.version(table)
-        recall = planner.histories[table].recall(union([one.question for one in group]), version=version)
+        recall = planner.history(table).recall(union([one.question for one in group]), version=version)
         assert recall is not None
         analysts = []
         for name, weight in weights.items():
@@ -366,7 +372,15 @@ class RoundSolver:
         cost = linear.cost(made, measurement, rows_per_unit=table.max_rows_per_unit)
         cost = evened(cost, bits=FINE_BITS if self.is_shared else EVEN_BITS)
         known = tuple(number for number in releases if number > 0)
-        return Joint(table.name, version, made, measurement, cost, releases=known, also=tuple(dict.fromkeys(digests)))
+        return Joint(
+            table=table.name,
+            version=version,
+            made=made,
+            measurement=measurement,
+            cost=cost,
+            releases=known,
+            also=tuple(dict.fromkeys(digests)),
+        )
 
     def _topped_up(self, one: Linear) -> None:
         """Make sure that a question will be answered within its targets; else it is measured by itself as well."""
@@ -386,7 +400,7 @@ class RoundSolver:
             planner, pending = self.shop.planner(self.settings[0]), self._pending(table)
             if self.recalls[0] != list(self.tasks):
                 self.recalls = list(self.tasks), OrderedDict()
-            found = planner.histories[table].recall(
+            found = planner.history(table).recall(
                 question,
                 version=planner.version(table),
                 pending=pending if any(pending) else None,
@@ -402,7 +416,7 @@ class RoundSolver:
         """Plan questions about whole marginals as one problem, part by part."""
         question, targets = merge(group)
         table, planner = question.workspace.table, self.shop.planner(self.settings[0])
-        version, history = planner.version(table.name), planner.histories[table.name]
+        version, history = planner.version(table.name), planner.history(table.name)
         first = not any(self._pending(table.name))
         task = marginal.planned(question, (), history.told(version), version=version, target=targets)
         self.releases.update(task.releases)
@@ -429,7 +443,7 @@ class RoundSolver:
         for planned in self.plans[index].parts:
             after = replace(planned, tasks=tuple(self._after(task) for task in planned.tasks))
             for number, aggregate in enumerate(planned.measured.aggregates):
-                error = aggregate_error(after, number, settings)
+                error = after.error(number, settings)
                 if error is not None:
                     target = planner.error(planned.measured.table.name)
                     if aggregate.kind == "sum":

@@ -28,6 +28,7 @@ from planner.cells.costs import Cost, constant, simplified, to_units
 from planner.cells.workspace import Floats
 from planner.history.recall import Recall
 from planner.ledger.accounts import Release
+from planner.ledger.kinds import Kind
 from planner.plans import explain
 from planner.plans.release import versioned
 from planner.questions import body
@@ -301,8 +302,8 @@ class Decisions:
         return {group: case.decider for group, case in enumerate(self.cases) if case.decider is not None}
 
     @property
-    def kind(self) -> str:
-        return "decision" if self.paid else "settled"
+    def kind(self) -> Kind:
+        return Kind.DECISION if self.paid else Kind.SETTLED
 
     @cached_property
     def cost(self) -> Cost:

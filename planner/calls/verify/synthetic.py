@@ -28,7 +28,7 @@ RELATION = "__m0"
 EXAMPLE = "for example: $$SELECT count(*) FROM people_synth WHERE age < 30$$"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Subject:
     """A query on a synthetic table, and the same about its original."""
 
@@ -126,7 +126,16 @@ def _subject(gate: Preparing, ready: Ready, copy: Table, taken: Collection[str])
     groups = rows if outputs else [()] * len(rows)
     exact = Exact.of(gate.sandbox.reader(copy.name))
     limited = gate.sandbox.is_limited(copy.name)
-    return Subject(copy, part.measured.table, found, exact, keys, groups, aggregate.span, limited)
+    return Subject(
+        copy=copy,
+        original=part.measured.table,
+        asked=found,
+        exact=exact,
+        keys=keys,
+        groups=groups,
+        span=aggregate.span,
+        limited=limited,
+    )
 
 
 def _part(ready: Ready) -> Prepared:

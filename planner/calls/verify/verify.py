@@ -66,7 +66,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """One decision: whether the true answer lies between low and high, strictly.
 
@@ -125,7 +125,7 @@ class Verification:
 def _verdict(row: dict[str, Any]) -> Verdict:
     own = {name: row.pop(name) for name in COLUMNS}
     wrong = {float(gap): float(chance) for gap, chance in json.loads(own.pop("wrong") or "[]")}
-    return Verdict(row, wrong=wrong, **own)
+    return Verdict(group=row, wrong=wrong, **own)
 
 
 # --- the function ------------------------------------------------------------------------------------------
@@ -243,13 +243,13 @@ def short(name: str) -> str:
 
 def _stored(caller: Caller, question: str, table: str, version: int) -> Release | None:
     latest = caller.settings.as_of
-    found = [r for r in caller.find(question, table=table) if r.version == version]
+    found = [r for r in caller.moment.find(question, table=table) if r.version == version]
     return next((r for r in found if latest is None or r.id <= latest), None)
 
 
 def _recall(planner: Planner, about: Subject, question: Question) -> Recall | None:
     name = about.original.name
-    found = planner.histories[name].recall(question, version=planner.version(name), as_of=planner.settings.as_of)
+    found = planner.history(name).recall(question, version=planner.version(name), as_of=planner.settings.as_of)
     return found if found is not None and found.releases else None
 
 

@@ -67,7 +67,12 @@ def _counts_on(table: str, last: int) -> tuple[str, ...]:
 
 
 DIALECT = Dialect(
-    "BIGINT", "BYTEA", "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY", _guards, "OVERRIDING SYSTEM VALUE", _counts_on
+    integer="BIGINT",
+    data="BYTEA",
+    counted="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    guards=_guards,
+    given="OVERRIDING SYSTEM VALUE",
+    counts_on=_counts_on,
 )
 
 

@@ -38,7 +38,14 @@ def _guards(table: str) -> tuple[str, ...]:
     )
 
 
-DIALECT = Dialect("INTEGER", "BLOB", "INTEGER PRIMARY KEY", _guards, "", lambda _table, _last: ())
+DIALECT = Dialect(
+    integer="INTEGER",
+    data="BLOB",
+    counted="INTEGER PRIMARY KEY",
+    guards=_guards,
+    given="",
+    counts_on=lambda _table, _last: (),
+)
 
 
 class SqliteStore:

@@ -847,7 +847,17 @@ def test_python_chooses_as_sql_does(people: Callable[..., Session]) -> None:
         assert float(found.cost) == pytest.approx(float(RHO), rel=1e-6)
         assert not found.is_stopped
         last = found.analyses[2]
-        assert last == Considered(BY_FIVE, False, None, None, 0.0, None, None, last.rest, last.why)
+        assert last == Considered(
+            sql=BY_FIVE,
+            chosen=False,
+            passed=None,
+            possible=None,
+            good=0.0,
+            gain=None,
+            rho=None,
+            rest=last.rest,
+            why=last.why,
+        )
         assert connection.choose(NESTED, snr=100, rho=RHO).cost == 0
         assert session.execute(call(*NESTED)).cost == 0
         with pytest.raises(connection.ProgrammingError, match="a list of texts"):

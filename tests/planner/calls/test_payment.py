@@ -270,7 +270,9 @@ def test_a_round_of_shares_that_do_not_cover_it_is_never_made(gate: Gate) -> Non
     enlist(gate, "bob", IN.format("a"), 10)
     found = settled(gate, queries(gate)).deal
     with pytest.raises(AssertionError, match="must cover"):
-        payment.Deal("waterfilling", found.together, {}, {}, {"ann": found.shares["ann"]})
+        payment.Deal(
+            mechanism="waterfilling", together=found.together, paid={}, gains={}, shares={"ann": found.shares["ann"]}
+        )
 
 
 def test_the_price_of_a_round_is_within_the_caps_of_all(gate: Gate) -> None:

@@ -34,7 +34,8 @@ from planner.cells.bills import covers
 from planner.cells.costs import rho_of
 from planner.cells.workspace import Floats
 from planner.gate import Gate
-from planner.ledger.accounts import SHARE, joint_account
+from planner.ledger.accounts import joint_account
+from planner.ledger.kinds import Kind
 from planner.session import Session
 from tests.planner.gates import open_gate
 
@@ -513,10 +514,10 @@ def test_the_shares_of_analysts_stand_beside_what_was_released(opened: Open) -> 
     enlist(gate.session("bob"), BY_AGE, 20)
     release(gate.session("ann"))
     *found, record = gate.ledger.releases()
-    shares = [each for each in found if each.kind == SHARE]
+    shares = [each for each in found if each.kind == Kind.SHARE]
     assert {each.analyst for each in shares} == {"ann", "bob"}
     assert not any(each.body for each in shares)
-    told = [each for each in found if each.kind != SHARE]
+    told = [each for each in found if each.kind != Kind.SHARE]
     assert {each.analyst for each in told} == {joint_account(["ann", "bob"])}
     assert covers([each.cost for each in shares], [each.cost for each in told])
     assert (record.kind, record.cost.highest) == ("round", 0)

@@ -12,7 +12,10 @@ import pytest
 from sqlglot import exp
 
 from mechanisms.noise import sampling
+from planner.duck.workbench import Workbench
 from planner.gate import Gate
+from planner.plans import answer
+from planner.plans.plan import Part
 from planner.plans.result import Result
 from planner.session import Session
 from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
@@ -32,11 +35,22 @@ def best_choice(exponents: np.ndarray[Any, Any], *, rate: Fraction) -> int:
     return int(np.argmin(exponents))
 
 
+make_relation = answer.make_relation
+
+
+def made_as_described(part: Part, new: Any, bench: Workbench, **named: Any) -> None:
+    """Make the noisy relation, and compare its columns with those that were made before anything was planned."""
+    described = bench.types(f"SELECT * FROM {part.measured.name}")
+    make_relation(part, new, bench, **named)
+    assert sorted(bench.types(f"SELECT * FROM {part.measured.name}")) == sorted(described)
+
+
 @pytest.fixture(scope="module")
 def gate(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampling, "rounded_gaussian", no_noise)
         patch.setattr(sampling, "exponential_choice", best_choice)
+        patch.setattr(answer, "make_relation", made_as_described)
         found = Gate.open(write_tables(tmp_path_factory.mktemp("corpus")))
         yield found
         found.close()

@@ -24,8 +24,9 @@ from planner.cells.costs import Cost, rho_of
 from planner.cells.workspace import Axis, Feature
 from planner.counting.tally import Tally
 from planner.gate import Gate
-from planner.plans.release import DistinctTask, LinearTask, Task
+from planner.plans.release import DistinctTask, LinearTask
 from planner.plans.result import Result
+from planner.plans.task import Task
 from planner.questions.body import decode
 from planner.sources.measure import Meter
 from planner.sql import statement
@@ -403,11 +404,11 @@ class OneRecord:
             sums.append([1, *(index_of(self.gate, column, record[column]) ** power for column, power in features)])
         whole = tuple(np.arange(axis.domain.cells) for axis in axes)
         return Tally(
-            tuple(axis.column for axis in axes),
-            whole,
-            tuple(features),
-            np.array(codes, dtype=np.int64).reshape(len(codes), len(axes)),
-            np.array(sums, dtype=object).reshape(len(sums), 1 + len(features)),
+            columns=tuple(axis.column for axis in axes),
+            partitions=whole,
+            features=tuple(features),
+            codes=np.array(codes, dtype=np.int64).reshape(len(codes), len(axes)),
+            sums=np.array(sums, dtype=object).reshape(len(sums), 1 + len(features)),
         )
 
 
@@ -464,7 +465,7 @@ def counted(small: Gate, monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def effect(task: Task, record: Record | None) -> Fraction:
         source.records = [record] if record is not None else []
-        meter._cache.clear()
+        meter._kept.clear()
         return true_rho(task, meter)
 
     return effect
@@ -570,7 +571,7 @@ def test_what_a_row_of_a_file_adds_is_paid_for_by_its_cell(small: Gate, sql: str
     table = f"(SELECT {types} FROM (VALUES {values}) AS t({columns}))"
 
     def effect(task: Task, record: Record | None) -> Fraction:
-        meter._cache.clear()
+        meter._kept.clear()
         where = f"rid = {ODD.index(record)}" if record is not None else "false"
         meter._source._from = f"(SELECT * EXCLUDE (rid) FROM {table} WHERE {where})"
         return true_rho(task, meter)
@@ -579,4 +580,4 @@ def test_what_a_row_of_a_file_adds_is_paid_for_by_its_cell(small: Gate, sql: str
         compare(small, sql, ODD, effect)
     finally:
         meter._source._from = real
-        meter._cache.clear()
+        meter._kept.clear()

@@ -60,9 +60,18 @@ def random_evidence(table: Table, one: Axis, other: Axis, seed: int, *, features
     r, names = 2, (("m", 1),) if features else ()
     rows = generator.normal(size=(r, 2, 1 + len(names)))
     return Evidence(
-        7, "", workspace, names, cell, group.astype(np.int64), groups, pattern.astype(np.int64), rows,
-        generator.uniform(0.5, 2, groups), generator.normal(size=(groups, r)),
-    )  # fmt: skip
+        id=7,
+        question="",
+        workspace=workspace,
+        features=names,
+        cell=cell,
+        group=group.astype(np.int64),
+        groups=groups,
+        pattern=pattern.astype(np.int64),
+        rows=rows,
+        weight=generator.uniform(0.5, 2, groups),
+        y=generator.normal(size=(groups, r)),
+    )
 
 
 def placed(chart: Chart, found: Evidence) -> np.ndarray:
@@ -99,7 +108,19 @@ def test_every_group_of_a_plain_grouping_is_folded_onto_a_coarser_one(table: Tab
     workspace = Workspace(table, (axis(table, "a", [0, 1, 2, 3, 4]), axis(table, "b", [0, 1, 2, 3])))
     every, zero = np.arange(20), np.zeros(20, dtype=np.int64)
     y = np.arange(20.0)[:, None]
-    found = Evidence(1, "", workspace, (), every, every, 20, zero, np.ones((1, 1, 1)), np.ones(20), y)
+    found = Evidence(
+        id=1,
+        question="",
+        workspace=workspace,
+        features=(),
+        cell=every,
+        group=every,
+        groups=20,
+        pattern=zero,
+        rows=np.ones((1, 1, 1)),
+        weight=np.ones(20),
+        y=y,
+    )
     part = folded(found, {"b": axis(table, "b", [0, 0, 1, 1])})
     assert part is not None
     assert part.groups == 2
@@ -113,7 +134,19 @@ def test_a_filter_on_a_column_that_is_left_out_leaves_nothing(table: Table) -> N
     workspace = Workspace(table, (axis(table, "a", [0, 0, 0, 1, 1]), axis(table, "b", [0, 1, 2, 3])))
     cell, group = np.arange(4), np.arange(4)  # a < 3, by b
     zero = np.zeros(4, dtype=np.int64)
-    found = Evidence(1, "", workspace, (), cell, group, 4, zero, np.ones((1, 1, 1)), np.ones(4), np.ones((4, 1)))
+    found = Evidence(
+        id=1,
+        question="",
+        workspace=workspace,
+        features=(),
+        cell=cell,
+        group=group,
+        groups=4,
+        pattern=zero,
+        rows=np.ones((1, 1, 1)),
+        weight=np.ones(4),
+        y=np.ones((4, 1)),
+    )
     assert folded(found, {"b": workspace.axes[1]}) is None
     assert folded(found, {"a": workspace.axes[0]}) is not None
 

@@ -73,9 +73,10 @@ def test_releases_added_up_tell_what_they_tell_one_by_one(
     first = generator.normal(size=(r, patterns, 1 + summed))
     members = [
         Evidence(
-            number, "", workspace, features, cell, group, 2, pattern,
-            first * generator.uniform(0.1, 10) if alike else generator.normal(size=first.shape),
-            np.ones(2), generator.normal(size=(2, r)), form="one",
+            id=number, question="", workspace=workspace, features=features, cell=cell, group=group, groups=2,
+            pattern=pattern,
+            rows=first * generator.uniform(0.1, 10) if alike else generator.normal(size=first.shape),
+            weight=np.ones(2), y=generator.normal(size=(2, r)), form="one",
         )
         for number in range(count)
     ]  # fmt: skip
@@ -98,7 +99,20 @@ def test_rows_of_which_some_may_be_rounding_are_all_kept(table: Table) -> None: 
     cell = np.arange(2)
     rows = [np.array([[[1.0], [1.0]]]), np.array([[[1.0], [1.0 + 3e-7]]]), np.array([[[2.0], [2.0]]])]
     members = [
-        Evidence(n, "", workspace, (), cell, 0 * cell, 1, cell, B, np.ones(1), np.ones((1, 1)), form="one")
+        Evidence(
+            id=n,
+            question="",
+            workspace=workspace,
+            features=(),
+            cell=cell,
+            group=0 * cell,
+            groups=1,
+            pattern=cell,
+            rows=B,
+            weight=np.ones(1),
+            y=np.ones((1, 1)),
+            form="one",
+        )
         for n, B in enumerate(rows)
     ]
     assert len(added(members).rows) == 3
@@ -108,7 +122,19 @@ def test_rows_of_which_some_may_be_rounding_are_all_kept(table: Table) -> None: 
 def test_what_was_not_read_from_a_release_is_not_added_to_anything(table: Table) -> None:  # noqa: F811
     workspace = Workspace(table, ())
     zero = np.zeros(1, dtype=np.int64)
-    pending = Evidence(-1, "", workspace, (), zero, zero, 1, zero, np.ones((1, 1, 1)), np.ones(1), np.ones((1, 1)))
+    pending = Evidence(
+        id=-1,
+        question="",
+        workspace=workspace,
+        features=(),
+        cell=zero,
+        group=zero,
+        groups=1,
+        pattern=zero,
+        rows=np.ones((1, 1, 1)),
+        weight=np.ones(1),
+        y=np.ones((1, 1)),
+    )
     pools = pooled({}, [pending, replace(pending, id=-2)])
     assert [len(pool.members) for pool in pools.values()] == [1, 1]
     assert key_of(pending) != key_of(replace(pending, id=-2))
@@ -178,7 +204,7 @@ def test_a_history_read_at_once_tells_what_one_that_grew_tells(gate: Gate, tmp_p
         session.execute(f"SET noisegate.as_of = {last}")
         assert session.execute(sql).rows == before.rows
         session.execute("RESET noisegate.as_of")
-    history: History = again.histories["people"]
+    history: History = again.histories["people"].read(again.ledger.snapshot())
     assert history.found(1).count == sum(
         content.kind == "linear" for content in again.ledger.contents("people", after=0)[1]
     )

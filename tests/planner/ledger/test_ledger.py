@@ -26,7 +26,8 @@ import pytest
 
 from planner.basics.errors import BudgetExceeded, LedgerFailed
 from planner.cells.costs import Cost, constant, simplified, to_units
-from planner.ledger.accounts import SHARE, Caps, Charge, Draft, Quote, Release, joint_account
+from planner.ledger.accounts import Caps, Charge, Draft, Quote, Release, joint_account
+from planner.ledger.kinds import Kind
 from planner.ledger.ledger import Ledger
 from planner.ledger.stores import sqlite
 from planner.ledger.stores.sqlite import SqliteStore
@@ -77,7 +78,7 @@ def where_sex(index: int, units: int) -> Cost:
     return Cost(("sex#1",), (np.array([index == 0, index == 1]).astype(int),), np.array([0, units]))
 
 
-def shared(key: str, analyst: str, cost: Cost, kind: str = SHARE) -> Draft:
+def shared(key: str, analyst: str, cost: Cost, kind: str = Kind.SHARE.value) -> Draft:
     return Draft(key, "q", "everyone", "people", 1, analyst, "", kind, b"", cost)
 
 
@@ -228,9 +229,15 @@ def test_a_quote_says_what_a_commit_would_charge_and_writes_nothing(ledger: Ledg
     pay(ledger, replace(draft("1"), cost=where_sex(0, 100)))
     pay(ledger, replace(draft("2"), cost=where_sex(0, 20), analyst="bob"))
     dear, cheap = (Charge("everyone", "people", 1, where_sex(1, units)) for units in (130, 50))
-    assert ledger.quote([dear], analyst="bob") == [Quote("everyone", "bob", 120, 130, 20, 130)]
-    assert ledger.quote([cheap], analyst="bob") == [Quote("everyone", "bob", 120, 120, 20, 50)]
-    assert ledger.quote([dear, cheap], analyst="bob") == [Quote("everyone", "bob", 120, 180, 20, 180)]
+    assert ledger.quote([dear], analyst="bob") == [
+        Quote(population="everyone", analyst="bob", spent=120, after=130, account_spent=20, account_after=130)
+    ]
+    assert ledger.quote([cheap], analyst="bob") == [
+        Quote(population="everyone", analyst="bob", spent=120, after=120, account_spent=20, account_after=50)
+    ]
+    assert ledger.quote([dear, cheap], analyst="bob") == [
+        Quote(population="everyone", analyst="bob", spent=120, after=180, account_spent=20, account_after=180)
+    ]
     assert ledger.quote([], analyst="bob") == []
     assert ledger.spent("everyone") == 120
     assert len(ledger.releases()) == 2

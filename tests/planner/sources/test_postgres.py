@@ -513,7 +513,7 @@ def test_a_question_that_takes_too_long_is_stopped_by_the_server_and_costs_nothi
 def test_a_server_killed_in_mid_query_costs_nothing_and_asks_for_a_refresh(people: Postgres, tmp_path: Path) -> None:
     """kill -9 of one backend makes PostgreSQL restart; its counters begin anew, so that changes can't be excluded."""
     with opened(make(tmp_path, f"{url(people)}#people")) as gate:
-        gate.meters["people"].version()
+        gate.ledger.claim("people", gate.meters["people"]._source.fingerprint() or "")
         failure = interrupted(people, gate, lambda pid: os.kill(pid, signal.SIGKILL))
         assert failure.message == "the source of table people can't be reached, or was cut off"
         assert nothing_spent(gate)

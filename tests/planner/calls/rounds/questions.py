@@ -9,15 +9,12 @@ import cvxpy as cp
 import numpy as np
 
 from planner.calls.rounds.batches import Linear
-from planner.cells.workload import Placement
 from planner.cells.workspace import Axis, Floats, Workspace
 from planner.history.chart import Chart, Evidence, made_evidence
 from planner.history.marginals import MarginalQuestion
-from planner.plans.plan import Prepared
 from planner.policy.file import load
 from planner.policy.table import Table
 from planner.questions.linear import Measurement, Question, row_counts
-from planner.sql.query import Aggregate, Measured
 
 POLICY = """[budget]
 epsilon = 1.0
@@ -86,11 +83,7 @@ def whole(found: Table, cuts: Mapping[str, Sequence[int]]) -> MarginalQuestion:
 
 def asked(question: Question, variance: float, *, query: int = 0, marginal: MarginalQuestion | None = None) -> Linear:
     """Return a question within a query, all of whose answers should have a variance."""
-    measured = Measured("q", question.workspace.table, (), (), (), ((),), (Aggregate("count"),))
-    groups = (question.group,), (question.groups,)
-    placement = Placement(question.workspace, question.cell, *groups, (), ("keys",), (), "places")
-    part = Prepared(measured, placement, (), (), (), whole=marginal)
-    return Linear(query, question, part, np.full(question.groups * len(question.units), variance))
+    return Linear(query, question, marginal, np.full(question.groups * len(question.units), variance))
 
 
 def rows_on(chart: Chart, question: Question) -> Floats:

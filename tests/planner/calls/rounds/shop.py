@@ -8,12 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from planner.calls.rounds import roster, rounds
-from planner.calls.rounds.model import Joint, Payable, RoundQuery
+from planner.calls.rounds.model import Joint, RoundQuery
 from planner.calls.rounds.planner import Workshop
 from planner.cells.workspace import Floats
 from planner.gate import Gate
 from planner.history.chart import Chart
 from planner.plans.release import LinearTask
+from planner.plans.task import Payable
 from tests.planner.calls.rounds.questions import rows_on
 from tests.planner.gates import open_gate
 

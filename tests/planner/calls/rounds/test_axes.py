@@ -49,7 +49,7 @@ def found(place: Path) -> Table:
 @pytest.fixture(scope="module")
 def nothing(found: Table, place: Path) -> Iterator[History]:
     with Ledger.open(place / "ledger.sqlite") as ledger:
-        yield History(found, ledger)
+        yield History(found, ledger.content)
 
 
 def meeting(nothing: History, group: Sequence[Linear], told: Sequence[Evidence] = ()) -> RoundProblem:

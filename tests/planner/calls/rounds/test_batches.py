@@ -76,7 +76,7 @@ def test_beside_a_large_marginal_all_whole_marginals_are_planned_as_such(found: 
     rows, wholes = rows_and_marginals([one, other], [large])
     assert rows == [other]
     assert [(each.query, each.target) for each in wholes] == [(1, 4.0), (3, 2.0)]
-    assert wholes[1].question is one.part.whole
+    assert wholes[1].question is one.whole
 
 
 @pytest.mark.parametrize(("name", "limit"), [("MAX_ROUND_ROWS", 3), ("MAX_DENSE", 3)])
@@ -87,7 +87,7 @@ def test_what_is_too_much_for_rows_is_planned_as_whole_marginals(
     monkeypatch.setattr(batches, name, limit)
     rows, wholes = rows_and_marginals([one], [])
     assert not rows
-    assert [each.question for each in wholes] == [one.part.whole]
+    assert [each.question for each in wholes] == [one.whole]
 
 
 def test_marginals_that_cut_a_column_otherwise_are_problems_apart(found: Table) -> None:

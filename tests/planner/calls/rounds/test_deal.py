@@ -31,11 +31,17 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def task(found: Table, *values: int, number: int = 1) -> Joint:
     """Return a release that charges each value of column a so much."""
     cost = Cost(("a",), (np.arange(4),), np.array(values)) if len(values) > 1 else constant(values[0])
-    return Joint("t", 1, counts(found, {"a": A}), Measurement(np.array([[number]], dtype=object), 0), cost)
+    return Joint(
+        table="t",
+        version=1,
+        made=counts(found, {"a": A}),
+        measurement=Measurement(np.array([[number]], dtype=object), 0),
+        cost=cost,
+    )
 
 
 def together(*tasks: Joint) -> RoundPlan:
-    return RoundPlan(tasks, {"t": "p"}, None, (), (), (), ())
+    return RoundPlan(tasks=tasks, populations={"t": "p"}, bound=None, asked=(), errors=(), savings=(), releases=())
 
 
 @given(amounts, people)
@@ -65,20 +71,20 @@ def test_shares_that_leave_a_cell_unpaid_make_no_deal(found: Table) -> None:
     released = together(task(found, 5, 5, 0, 0))
     short: Shares = {"ann": {"t": [task(found, 5, 4, 9, 9).cost]}, "bob": {"t": []}}
     with pytest.raises(AssertionError, match="must cover what it releases about t"):
-        Deal("waterfilling", released, {}, {}, short)
+        Deal(mechanism="waterfilling", together=released, paid={}, gains={}, shares=short)
     enough: Shares = {"ann": {"t": [task(found, 5, 4, 0, 0).cost]}, "bob": {"t": [task(found, 0, 1, 0, 0).cost]}}
-    Deal("waterfilling", released, {}, {}, enough)
+    Deal(mechanism="waterfilling", together=released, paid={}, gains={}, shares=enough)
 
 
 def test_releases_charge_the_joint_account_and_shares_the_accounts_of_analysts(found: Table) -> None:
     shares: Shares = {"ann": {"t": [constant(3)]}, "bob": {"t": [constant(2), constant(0)]}}
-    deal = Deal("waterfilling", together(task(found, 5)), {}, {}, shares)
+    deal = Deal(mechanism="waterfilling", together=together(task(found, 5)), paid={}, gains={}, shares=shares)
     charged = [(charge.analyst, charge.is_share, charge.cost.highest) for charge in deal.charges]
     assert charged == [(joint_account(["ann", "bob"]), False, 5), ("ann", True, 3), ("bob", True, 2)]
 
 
 def test_one_analyst_is_charged_for_the_releases_themselves(found: Table) -> None:
-    deal = Deal("one plan", together(task(found, 5)), {}, {})
+    deal = Deal(mechanism="one plan", together=together(task(found, 5)), paid={}, gains={})
     assert [(charge.analyst, charge.is_share) for charge in deal.charges] == [("", False)]
 
 

@@ -8,9 +8,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from planner.calls.rounds.model import Joint, Payable, RoundPlan, scaled
+from planner.calls.rounds.model import Joint, RoundPlan, scaled
 from planner.cells.costs import Cost, constant, rho_of
 from planner.plans.settings import Settings
+from planner.plans.task import Payable
 from planner.policy.table import Table
 from planner.questions.linear import Measurement
 from tests.planner.calls.rounds.questions import A, counts, table
@@ -23,11 +24,25 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Table:
 
 def joint(found: Table, *, cost: Cost | None = None, name: str = "t") -> Joint:
     made = counts(found, {"a": A})
-    return Joint(name, 1, made, Measurement(np.array([[3]], dtype=object), 4), cost or constant(5))
+    return Joint(
+        table=name,
+        version=1,
+        made=made,
+        measurement=Measurement(np.array([[3]], dtype=object), 4),
+        cost=cost or constant(5),
+    )
 
 
 def together(*tasks: Payable, releases: tuple[int, ...] = (), populations: dict[str, str] | None = None) -> RoundPlan:
-    return RoundPlan(tasks, populations or {"t": "p", "u": "p"}, None, (), (), (), releases)
+    return RoundPlan(
+        tasks=tasks,
+        populations=populations or {"t": "p", "u": "p"},
+        bound=None,
+        asked=(),
+        errors=(),
+        savings=(),
+        releases=releases,
+    )
 
 
 def test_what_completes_another_history_or_is_paid_by_another_is_another_release(found: Table) -> None:
@@ -73,5 +88,7 @@ def test_the_path_of_a_plan_is_that_of_what_shares_least(found: Table) -> None:
 
 
 def test_a_larger_error_is_larger_for_sums_too() -> None:
-    assert scaled(Settings(10.0, 0.95, sum_error=40.0), 1.5) == Settings(15.0, 0.95, sum_error=60.0)
-    assert scaled(Settings(10.0, 0.9), 2.0) == Settings(20.0, 0.9)
+    assert scaled(Settings(error=10.0, confidence=0.95, sum_error=40.0), 1.5) == Settings(
+        error=15.0, confidence=0.95, sum_error=60.0
+    )
+    assert scaled(Settings(error=10.0, confidence=0.9), 2.0) == Settings(error=20.0, confidence=0.9)
