@@ -15,9 +15,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from mechanisms.least import helmert
-from mechanisms.least.helmert import Rows
-from mechanisms.least.subsets import Subset
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Rows, Subset
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
 from planner.history import marginals

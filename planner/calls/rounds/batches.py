@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.least.subsets import Subset
+from mechanisms.least.marginals import Subset
 from planner.basics.errors import TooLarge
 from planner.cells.workspace import Axis, Workspace
 from planner.history.chart import MAX_POINTS

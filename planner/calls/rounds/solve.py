@@ -17,7 +17,7 @@ import numpy as np
 
 from mechanisms import sharing
 from mechanisms.gaussian.known import Known
-from mechanisms.least import helmert
+from mechanisms.least import marginals as helmert
 from mechanisms.least.even import even_join
 from mechanisms.least.orbits import Plan as Least
 from mechanisms.least.residual import Join

@@ -5,7 +5,9 @@ orthogonal to each other and to the constants, |h_j|^2 = j (j + 1), so sum_j h_j
 tensor products over the axes of a marginal A are orthogonal as well, and sum_r r r^T / |r|^2 = (x)_i (I - J/n_i) = P:
 measuring every r x with independent noise of variance |r|^2 / e_A tells e_A P about the marginal, and nothing else.
 
-The precision e_A does not depend on attributes outside of A: in `subsets`, c_A = e_A prod_{i not in A} n_i.
+The precision e_A does not depend on attributes outside of A. On the whole domain the information is sum_A c_A P_A with
+c_A = e_A prod_{i not in A} n_i and P_A = (x)_{i in A} (I - J/n_i) (x)_{i not in A} J/n_i are projections, orthogonal to
+each other. So the order of informations is that of the e_A, and no matrix on cells is formed.
 Parts of marginals are told apart by their subset A of the attributes: ascending positions, () for the total.
 """
 
@@ -15,15 +17,17 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from mechanisms.least.subsets import Subset, subsets
-
 Matrix = NDArray[np.float64]
+Subset = tuple[int, ...]
+"""Positions of the attributes of a marginal, ascending; () is the total."""
+
 Sizes = tuple[int, ...]
 Precisions = Mapping[Subset, float]
 
@@ -31,6 +35,11 @@ PRECISION_BITS = 20
 """Integers that stand for real numbers have at least so many significant bits."""
 
 MAX_BITS = 58
+
+
+def subsets(A: Subset) -> list[Subset]:
+    """Return all subsets of A, A and () included."""
+    return [part for size in range(len(A) + 1) for part in combinations(A, size)]
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -62,6 +71,16 @@ def centred(found: Matrix) -> Matrix:
         table = np.concatenate([later, none], axis=-1) - np.concatenate([none, t / (j + 1.0)], axis=-1)
         found = np.moveaxis(table, -1, axis)
     return found
+
+
+def without_means(table: Matrix) -> Matrix:
+    """Return the table with its mean along every axis taken away: P applied to it, as `centred(coefficients(table))`.
+
+    Guarantee: with independent noise N(0, v) on every cell of a table, the result is a release of information P / v.
+    """
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
 
 
 def squares(sizes: Sizes) -> Matrix:
@@ -147,9 +166,14 @@ def cell_variance(sizes: Sizes, known: Precisions, A: Subset) -> float:
 
 
 def reconstructed(sizes: Sizes, parts: Mapping[Subset, Matrix], A: Subset) -> Matrix:
-    """Return the marginal on A from the centred tables of all its parts: each is spread evenly over the other axes."""
+    """Return the marginal on A from the centred tables of all its parts: each is spread evenly over the other axes.
+
+    A part with an axis of one cell is nothing but zeros, and need not be there.
+    """
     answer = np.zeros(tuple(sizes[i] for i in A))
     for part in subsets(A):
+        if _weight(sizes, A, part) == 0:
+            continue
         shape = tuple(sizes[i] if i in part else 1 for i in A)
         answer += parts[part].reshape(shape) / _outside(sizes, A, part)
     return answer
@@ -230,7 +254,8 @@ def _incidence(sizes: Sizes, wanted: list[Subset]) -> tuple[list[Subset], csr_ar
     triples = []
     for row, A in enumerate(wanted):
         for part in subsets(A):
-            triples.append((row, position.setdefault(part, len(position)), _weight(sizes, A, part)))
+            if (weight := _weight(sizes, A, part)) > 0:
+                triples.append((row, position.setdefault(part, len(position)), weight))
     rows, columns, values = (np.array(column) for column in zip(*triples, strict=True))
     return list(position), csr_array((values, (rows, columns)), shape=(len(wanted), len(position)))
 
