@@ -32,7 +32,7 @@ from benchmarks.likely import join_to_likely, likely_queries, prior
 from mechanisms.gaussian.common import common, residual
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.gaussian.linear import Matrix, Mechanism
-from mechanisms.least.fitness import fit
+from mechanisms.least.minimax import fit
 from mechanisms.least.residual import join_residual, join_to_targets, prices
 
 Query = tuple[Matrix, Matrix]

@@ -26,14 +26,12 @@ import numpy as np
 
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import least_total
+from mechanisms.least.minimax import least_total
+from mechanisms.tolerances import PARALLEL
 
 Select = Callable[[Matrix], Matrix]
 
 MECHANISMS = ("waterfilling", "independent", "identity", "utilitarian", "weighted_utilitarian")
-
-_PARALLEL = 1e-14
-"""Rows whose cosine is within this of one are parallel: rounding."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +198,7 @@ class _Table:
         buckets: list[list[Matrix]] = []
         sums, heads = np.zeros(rows.shape), np.zeros(rows.shape)
         equals: dict[bytes, int] = {}
-        limit = 1 - max(self.tolerance, _PARALLEL)
+        limit = 1 - max(self.tolerance, PARALLEL)
         for row, unit, length in zip(rows, units, lengths, strict=True):
             key = (np.round(unit, 12) + 0.0).tobytes()
             at = equals.get(key, -1)

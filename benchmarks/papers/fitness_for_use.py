@@ -45,8 +45,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 from benchmarks.papers.residual_planner import up_to
 from benchmarks.papers.softmax import soft_max_fit
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import Strategy, fit, least_total
 from mechanisms.least.marginals import top_up
+from mechanisms.least.minimax import Strategy, fit, least_total
 
 NAMES = ("IP", "HM", "CA", "wCA-I", "wCA-II")
 PUBLISHED_2 = {2: 1.33, 4: 1.76, 8: 2.28, 16: 2.91, 64: 4.46}

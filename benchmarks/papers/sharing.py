@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from mechanisms import sharing
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import least_total, undominated
+from mechanisms.least.minimax import least_total, undominated
 from mechanisms.sharing import Analyst, Gaussian, Select, Shared, on_distinct_cells, total_variance
 
 _EATEN = 1e-9

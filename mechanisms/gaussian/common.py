@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.gaussian.linear import EIGENVALUE_CUT, Matrix, Mechanism, answerable, row_space, standardised, whitened
-
-_ANGLE = 1e-8
-"""Directions of two row spaces with a cosine above one minus this are the same direction."""
+from mechanisms.gaussian.linear import Matrix, Mechanism, answerable, row_space, standardised, whitened
+from mechanisms.tolerances import EIGENVALUE_CUT, INDEFINITE, SAME_DIRECTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +130,7 @@ def _shared(rows: list[Matrix]) -> Matrix:
     basis = row_space(rows[0])
     for other in rows[1:]:
         left, cosines, _ = np.linalg.svd(basis @ row_space(other).T, full_matrices=False)
-        basis = left[:, cosines > 1 - _ANGLE].T @ basis
+        basis = left[:, cosines > 1 - SAME_DIRECTION].T @ basis
     return basis
 
 
@@ -159,7 +157,7 @@ def _dual_bound(scaled: Matrix, vectors: Matrix, S: Matrix) -> float:
     """Return sum_i <S_i, N^-1/2 Z_i N^-1/2> with N = sum_i Z_i, or 0 if N is singular."""
     Z = scaled @ vectors.transpose(0, 2, 1)
     eigenvalues, basis = np.linalg.eigh(Z.sum(axis=0))
-    if eigenvalues[0] <= 1e-9 * eigenvalues[-1]:
+    if eigenvalues[0] <= INDEFINITE * eigenvalues[-1]:
         return 0.0
     root = (basis / np.sqrt(eigenvalues)) @ basis.T
     return float((S * (root @ Z @ root)).sum())

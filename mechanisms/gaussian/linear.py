@@ -13,17 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
+from mechanisms.tolerances import EIGENVALUE_CUT, RANK, RANK_OF_LONGEST
+
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-EIGENVALUE_CUT = 1e-8
-"""Eigenvalues of an information matrix below this fraction of the largest are rounding."""
-
-_RANK = 1e-8
-"""What a row adds to the others is rounding if it is shorter than this fraction of the row."""
-
-_ROUNDING = 1e-14
-"""The same as a fraction of the longest row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +146,7 @@ def equivalent(one: Mechanism, other: Mechanism, *, tolerance: float = EIGENVALU
 def row_space(B: Matrix) -> Matrix:
     """Return an orthonormal basis of the row space, shape (rank, d)."""
     lengths = np.linalg.norm(B, axis=1)
-    return directions(B, np.maximum(_RANK * lengths, _ROUNDING * np.max(lengths, initial=0.0)))
+    return directions(B, np.maximum(RANK * lengths, RANK_OF_LONGEST * np.max(lengths, initial=0.0)))
 
 
 def directions(B: Matrix, shortest: Matrix) -> Matrix:

@@ -13,6 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.tolerances import FLOAT_SUM
+
 Floats = NDArray[np.float64]
 
 FLOOR = 2.0
@@ -23,9 +25,6 @@ NUISANCE = 0.02
 
 STEPS = 9
 """At so many means, equally far apart, is the interval of a variance worked out."""
-
-ROUNDING = 2.0**-48
-"""Relative rounding error that sums of floating-point numbers may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +78,7 @@ def fieller(noisy: Noisy, *, z: float, bottom: Floats, top: Floats) -> tuple[Flo
         form = noisy.D**2 * noisy.N_variance - 2 * noisy.N * noisy.D * noisy.covariance + noisy.N**2 * noisy.D_variance
         root = np.sqrt(np.maximum(strict * (form - strict * det), 0.0))
         first, second = np.sort(np.stack([(b - root) / a, (b + root) / a]), axis=0)
-        slack = ROUNDING * np.maximum(np.abs(first), np.abs(second))
+        slack = FLOAT_SUM * np.maximum(np.abs(first), np.abs(second))
         # a > 0: from the first to the second. a < 0: up to the first and from the second on, unless that is everything.
         outside = (a < 0) & (form > strict * det)
         low = np.where(a > 0, first - slack, np.where(outside & (first < bottom), second - slack, bottom))

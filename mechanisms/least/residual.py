@@ -23,24 +23,13 @@ from scipy.linalg import cho_factor, cho_solve
 from mechanisms.gaussian.known import Known
 from mechanisms.gaussian.linear import Matrix, directions, row_space
 from mechanisms.least.trace import alone, cheapest, least_scale
+from mechanisms.tolerances import FAINT, MET, SPANNED, SPARE, TINY, UNKNOWN
 
 _DENSE = 128
 """Up to this size R is sought among all forms; beyond, among those of a subspace."""
 
 _MANY = 100
 """A query of more rows than this gets fewer steps."""
-
-_SLACK = 1e-9
-"""A query that is known up to this fraction of its target is known: rounding."""
-
-_SPARE = 1e-6
-"""By how much of the target new rows do better than asked, for rounding here and on the grid they are released on."""
-
-_FAINT = 1e-7
-"""Of what is needed, this much counts as known about directions that nothing is known about."""
-
-_ROUNDING = 1e-12
-"""Of what is known best, this much counts as known about every direction; both are made up for at the end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +113,7 @@ def join_to_targets(
 
 def _positive_rows(D: Matrix) -> Matrix:
     eigenvalues, vectors = np.linalg.eigh(D)
-    keep = eigenvalues > 1e-12 * np.max(np.abs(eigenvalues), initial=0.0)
+    keep = eigenvalues > FAINT * np.max(np.abs(eigenvalues), initial=0.0)
     rows: Matrix = np.sqrt(eigenvalues[keep])[:, None] * vectors[:, keep].T
     return rows
 
@@ -132,7 +121,7 @@ def _positive_rows(D: Matrix) -> Matrix:
 def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix, list[int]]:
     """Return the distinct rows that are not known well enough, scaled to targets of one, their variances and places."""
     ratios = known.variances(W) / c
-    wanted = np.flatnonzero((ratios > 1 + _SLACK) & W.any(axis=1))
+    wanted = np.flatnonzero((ratios > MET) & W.any(axis=1))
     by_target = wanted[np.argsort(-c[wanted], kind="stable")]
     distinct = list({W[j].tobytes(): j for j in by_target}.values())
     return W[distinct] / np.sqrt(c[distinct])[:, None], ratios[distinct], distinct
@@ -166,7 +155,7 @@ def _span(V_half: Matrix, powers: int, resolvent: Callable[[Matrix], Matrix]) ->
     S, extra = row_space(V_half), np.vstack(spans[1:])
     rest = extra - (extra @ S.T) @ S
     rest -= (rest @ S.T) @ S
-    return np.vstack([S, directions(rest, 1e-4 * np.linalg.norm(extra, axis=1))])
+    return np.vstack([S, directions(rest, SPANNED * np.linalg.norm(extra, axis=1))])
 
 
 def _resolvent(known: Known, price: Matrix, shift: float) -> Callable[[Matrix], Matrix]:
@@ -199,16 +188,16 @@ def _restricted(known: Known, V: Matrix, S: Matrix, price: Matrix) -> _Restricte
     rows = S / np.sqrt(price)
     roots, outside = known.roots(rows)
     squares, vectors = np.linalg.eigh(outside @ outside.T)
-    is_known = squares <= 1e-12 * float((rows**2).sum(axis=1).max())
+    is_known = squares <= FAINT * float((rows**2).sum(axis=1).max())
     inner = vectors[:, is_known].T @ roots
     precision, turn = np.linalg.eigh(inner @ inner.T)
     S = np.vstack([turn.T @ vectors[:, is_known].T, vectors[:, ~is_known].T]) @ S
     V = (V * np.sqrt(price)) @ S.T
     unknown, lengths = (V[:, len(precision) :] ** 2).sum(axis=1), (V**2).sum(axis=1)
-    faint = _FAINT * float(np.where(unknown > 1e-12 * lengths, unknown, lengths).min())
+    faint = UNKNOWN * float(np.where(unknown > FAINT * lengths, unknown, lengths).min())
     D = np.full(len(S), faint)
-    D[: len(precision)] = 1 / np.maximum(precision, 1e-15 * np.max(precision, initial=0.0))
-    return _Restricted(S / np.sqrt(price), np.maximum(D, _ROUNDING * D.max()), V)
+    D[: len(precision)] = 1 / np.maximum(precision, TINY * np.max(precision, initial=0.0))
+    return _Restricted(S / np.sqrt(price), np.maximum(D, FAINT * D.max()), V)
 
 
 def _sufficient(known: Known, small: _Restricted, X: Matrix, V: Matrix) -> Matrix:
@@ -217,15 +206,15 @@ def _sufficient(known: Known, small: _Restricted, X: Matrix, V: Matrix) -> Matri
     The problem was solved with rounding, so aim a little lower, and lower still by as much as that falls short. The
     rows V themselves are the last resort.
     """
-    aim = 1 - _SPARE
+    aim = 1 - SPARE
     while aim > 0.1:
         rows: Matrix = np.sqrt(least_scale(small.V, small.D, X, target=aim)) * X @ small.basis
         worst = _worst(known, rows, V)
         if worst <= 1:
             return rows
-        aim *= (1 - _SPARE) / min(worst, 2.0)
-    if _worst(known, V * (1 + _SPARE), V) <= 1:
-        return V * (1 + _SPARE)
+        aim *= (1 - SPARE) / min(worst, 2.0)
+    if _worst(known, V * (1 + SPARE), V) <= 1:
+        return V * (1 + SPARE)
     raise ValueError("the targets can't be met: they are too far below what rounding allows")
 
 

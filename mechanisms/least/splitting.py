@@ -1,6 +1,6 @@
 """The least information beyond what is known, where far more is known than is needed: ADMM on the dual.
 
-There the fixed point of `orbits` is slow: what is missing is a small difference of large matrices. This way
+There the fixed point of `ascent` is slow: what is missing is a small difference of large matrices. This way
 does not form it, but takes an eigendecomposition a step and many steps.
 
 Dual: for weights mu of the cells, N_b = diag(mu / sizes) and any Z_b with Z_b^T Z_b <= N_b, no cost that meets the
@@ -15,6 +15,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Bound, Piece, Problem, Solution, piece
+from mechanisms.least.trace import in_ball
+from mechanisms.tolerances import FAINT, WEIGHT_FLOOR
 
 _MOVE, _LEAST_MOVE = 1.6, 0.25
 """How far the weights of cells follow costs between solutions of the dual, at first and at least."""
@@ -82,7 +84,7 @@ class _Splitting:
             C[np.diag_indices_from(C)] += 1e-9 * float(C.diagonal().max())
             A = self.root[part.rows, None] * self.V[i]
             U = np.linalg.solve(C, A.T).T
-            self.Z.append(_in_ball(U)[0])
+            self.Z.append(in_ball(U)[0])
             self.drift.append(A - U @ self.K[i])
         self.penalty = float(np.mean(sizes)) if sizes else 1.0
         self.drift = [drift / self.penalty for drift in self.drift]
@@ -104,7 +106,7 @@ class _Splitting:
         self._set_out(mu)
         for i, (old, new) in enumerate(zip(before, self.metrics, strict=True)):
             Z = solve_triangular(new, old @ self.Z[i].T, lower=True, check_finite=False).T
-            self.Z[i] = _in_ball(Z)[0]
+            self.Z[i] = in_ball(Z)[0]
             kept = solve_triangular(old, self.drift[i].T, lower=True, trans="T", check_finite=False).T
             self.drift[i] = kept @ new
         self._factorise()
@@ -117,7 +119,7 @@ class _Splitting:
         for i, part in enumerate(self.problem.parts):
             A = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
             U = cho_solve(self.factors[i], A.T, check_finite=False).T
-            before, (self.Z[i], Y, roots) = self.Z[i], _in_ball(U + self.drift[i])
+            before, (self.Z[i], Y, roots) = self.Z[i], in_ball(U + self.drift[i])
             self.cuts.append((Y, roots - 1))
             self.drift[i] = self.drift[i] + U - self.Z[i]
             primal += part.copies * float(((U - self.Z[i]) ** 2).sum())
@@ -125,7 +127,7 @@ class _Splitting:
             spent += part.copies * float(((self.Z[i] @ self.B[i].T) ** 2).sum())
             inner[part.rows] += part.copies * (self.V[i] * self.Z[i]).sum(axis=1)
         self.root = np.clip(inner, self.root / _FAST, self.root * _FAST)
-        self.root = np.maximum(self.root, 1e-9 * self.root.max())
+        self.root = np.maximum(self.root, WEIGHT_FLOOR * self.root.max())
         self._balance(primal, dual)
         multipliers = np.maximum(inner, 0.0) ** 2
         return Bound(float(multipliers.sum()) - spent, multipliers, float(multipliers.sum()))
@@ -155,26 +157,9 @@ class _Splitting:
         rows = A[:0]
         for _ in range(_REFINED):
             C = self.K[i] + R
-            C[np.diag_indices_from(C)] += 1e-12 * float(C.diagonal().max())
+            C[np.diag_indices_from(C)] += FAINT * float(C.diagonal().max())
             rest = np.linalg.solve(C, A.T).T @ R
             squares, Y = np.linalg.eigh(rest.T @ rest)
             rows = (np.maximum(squares, 1e-30 * squares[-1]) ** 0.25 * Y).T
             R = rows.T @ rows
         return piece(rows, self.V[i] * np.sqrt(part.copies), self.B[i], self.metrics[i])
-
-
-def _in_ball(T: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
-    those singular values.
-    """
-    if len(T) < T.shape[1]:
-        squares, X = np.linalg.eigh(T @ T.T)
-        roots = np.sqrt(np.maximum(squares, 0.0))
-        large = roots > 1
-        nearest: Matrix = (X / np.maximum(roots, 1.0)) @ (X.T @ T)
-        return nearest, (T.T @ X[:, large]) / roots[large], roots[large]
-    squares, Y = np.linalg.eigh(T.T @ T)
-    roots = np.sqrt(np.maximum(squares, 0.0))
-    large = roots > 1
-    nearest = ((T @ Y) / np.maximum(roots, 1.0)) @ Y.T
-    return nearest, Y[:, large], roots[large]

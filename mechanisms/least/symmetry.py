@@ -23,8 +23,9 @@ import numpy as np
 
 from mechanisms.gaussian.linear import Indices, Matrix
 from mechanisms.least.blocks import Block
-from mechanisms.least.orbits import Plan, least
+from mechanisms.least.minimax import Plan, least
 from mechanisms.least.within import least_within
+from mechanisms.tolerances import CONSTANT, FAINT, UNKNOWN
 
 Key = tuple[tuple[int, int], ...]
 """The name of a block: ascending axes, each with an orbit."""
@@ -33,9 +34,6 @@ _ALIKE = 0.02
 """What is known is symmetric if swapping atoms changes it by less than this part; its mean over swaps is used."""
 
 _PROBES = 6
-
-_FAINT = 1e-12
-"""What is known to less than this part of what is known best is rounding."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +56,7 @@ class Given:
     def whitened(self) -> Matrix:
         """C^-1/2, but for what is rounding."""
         values, vectors = np.linalg.eigh(self.C)
-        least = 1e-7 * float(values[-1]) or 1.0  # one where nothing is known
+        least = UNKNOWN * float(values[-1]) or 1.0  # one where nothing is known
         return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
 
@@ -329,7 +327,7 @@ def _known(one: Given, key: Key, found: Orbits) -> Matrix | None:
                 table = np.moveaxis(np.tensordot(table, E, axes=(place, 1)), -1, place)
     D = math.prod(found.shape[axis] for axis in kept)
     values, vectors = np.linalg.eigh(table.reshape(D, D))
-    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[values > _FAINT * values[-1]]
+    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[values > FAINT * values[-1]]
     return np.array([_widened(row, kept, at, found).ravel() for row in rows]) if len(rows) else None
 
 
@@ -342,7 +340,7 @@ def _piece(found: Orbits, key: Key, rows: Matrix, partners: Mapping[int, int]) -
         width = [1] * table.ndim
         width[place + 1] = found.shape[axis]
         table = table / np.sqrt(found.counts[axis]).reshape(width)
-    limit = 1e-9 * float(np.abs(table).max(initial=0.0))
+    limit = CONSTANT * float(np.abs(table).max(initial=0.0))
     varying = {axis for place, axis in enumerate(rest) if float(np.ptp(table, axis=place + 1).max(initial=0.0)) > limit}
     varying |= {partners[axis] for axis in varying if partners.get(axis) in rest}
     table = table[(slice(None), *(slice(None) if axis in varying else 0 for axis in rest))]

@@ -12,12 +12,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from mechanisms.gaussian.linear import Matrix
-
-_LEAST = 1e-9
-"""No row alone costs less than this fraction of releasing it: rounding must not make it free."""
-
-_ROUNDING = 1e-13
-"""Of the best-known direction, this much is added to what is known about all."""
+from mechanisms.tolerances import LEAST_ALONE, TINY, WEIGHT_FLOOR, WHITE
 
 
 def alone(W: Matrix, D: Matrix) -> Matrix:
@@ -29,7 +24,7 @@ def alone(W: Matrix, D: Matrix) -> Matrix:
     for _ in range(20):
         shifted = D + gamma[:, None]
         variance, slope = (W**2 / shifted).sum(axis=1), ((W / shifted) ** 2).sum(axis=1)
-        gamma = np.maximum(gamma + (variance - 1) * variance / slope, _LEAST * lengths)
+        gamma = np.maximum(gamma + (variance - 1) * variance / slope, LEAST_ALONE * lengths)
     return gamma
 
 
@@ -46,12 +41,12 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
     directions *= root[:, None]
     step = float(gamma.mean())
     start = (1 + gamma / step)[:, None] * directions
-    Z = _in_ball(start)
+    Z, _, _ = in_ball(start)
     drift = start - Z
     cost, X, bound, U_best = np.inf, W, -np.inf, Z
     for count in range(1, max_steps + 1):
         U = (root[:, None] * W + step * (Z - drift)) / (D + step)
-        Z_old, Z = Z, _in_ball(U + drift)
+        Z_old, (Z, _, _) = Z, in_ball(U + drift)
         drift = drift + U - Z
         inner = np.maximum((W * Z).sum(axis=1), 0.0)
         value = float((inner**2).sum() - (Z**2 @ D).sum())
@@ -65,7 +60,7 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
                 break
             factor = _balance(np.linalg.norm(U - Z), np.linalg.norm(Z - Z_old))
             step, drift = step * factor, drift / factor
-        root = np.maximum(np.clip(inner, root * 0.3, root * 3.0), 1e-9 * root.max())
+        root = np.maximum(np.clip(inner, root * 0.3, root * 3.0), WEIGHT_FLOOR * root.max())
     return X, U_best
 
 
@@ -76,11 +71,21 @@ def _balance(primal: np.floating, dual: np.floating) -> float:
     return 0.5 if dual > 3 * primal else 1.0
 
 
-def _in_ball(Z: Matrix) -> Matrix:
-    """Return the nearest matrix whose singular values are at most one."""
-    squares, vectors = np.linalg.eigh(Z @ Z.T)
-    nearest: Matrix = (vectors / np.sqrt(np.maximum(squares, 1.0))) @ (vectors.T @ Z)
-    return nearest
+def in_ball(T: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
+    those singular values.
+    """
+    if len(T) < T.shape[1]:
+        squares, X = np.linalg.eigh(T @ T.T)
+        roots = np.sqrt(np.maximum(squares, 0.0))
+        large = roots > 1
+        nearest: Matrix = (X / np.maximum(roots, 1.0)) @ (X.T @ T)
+        return nearest, (T.T @ X[:, large]) / roots[large], roots[large]
+    squares, Y = np.linalg.eigh(T.T @ T)
+    roots = np.sqrt(np.maximum(squares, 0.0))
+    large = roots > 1
+    nearest = ((T @ Y) / np.maximum(roots, 1.0)) @ Y.T
+    return nearest, Y[:, large], roots[large]
 
 
 def _root(Y: Matrix) -> Matrix:
@@ -113,7 +118,7 @@ def _meeting(W: Matrix, D: Matrix, X: Matrix, directions: Matrix) -> Matrix:
 def _whitened(rows: Matrix, D: Matrix, X: Matrix) -> Matrix:
     """Return Z with Z Z^T = rows (diag(D) + X^T X)^-1 rows^T, up to rounding that keeps the inverse positive."""
     C = X.T @ X
-    C[np.diag_indices_from(C)] += D + _ROUNDING * float((C.diagonal() + D).max())
+    C[np.diag_indices_from(C)] += D + WHITE * float((C.diagonal() + D).max())
     Z: Matrix = solve_triangular(cholesky(C, lower=True, check_finite=False), rows.T, lower=True, check_finite=False).T
     return Z
 
@@ -127,7 +132,7 @@ def least_scale(W: Matrix, D: Matrix, X: Matrix, *, target: float = 1.0) -> floa
     Z = _whitened(np.vstack([W, X]), D, X)
     W_white, X_white = Z[: len(W)], Z[len(W) :]
     shares, vectors = np.linalg.eigh(X_white @ X_white.T)
-    shares = np.clip(shares, 1e-15, 1 - 1e-15)
+    shares = np.clip(shares, TINY, 1 - TINY)
     parts = (W_white @ (X_white.T @ vectors)) ** 2 / shares
     total = (W_white**2).sum(axis=1)
 

@@ -2,7 +2,7 @@
 
 A plan is known that keeps within: what everybody would release alone, one beside the other. Wanted is one that charges
 the cells less. Cells that no row, asked or known, shares with the others are a problem of their own, a *group*. In each
-group the plan is sought whose cells pay the least part of what they may (`orbits`). If it does not keep
+group the plan is sought whose cells pay the least part of what they may (`minimax`). If it does not keep
 within, since nothing can be saved in some cell and no search ends exactly there, it is the known plan.
 
 Then what is too much is taken away. With R new and K known information, C = K + R, a row w has the variance w C^-1 w^T.
@@ -23,14 +23,9 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
-from mechanisms.least.blocks import FAINT, Block, Bound
-from mechanisms.least.orbits import Plan, least
-
-_SPARE = 1e-10
-"""So much less is released than allowed, so that nothing passes a limit by rounding."""
-
-_MET = 1e-10
-"""Rows whose variance is within this part of what is allowed are just met."""
+from mechanisms.least.blocks import Block, Bound
+from mechanisms.least.minimax import Plan, least
+from mechanisms.tolerances import FAINT, JUST_MET, LIMIT_SPARE
 
 _LITTLE = 1e-3
 """Taking away ends when less than this part of what cells pay was taken away in a step."""
@@ -51,7 +46,7 @@ def least_within(
     """Return rows with which row j has variance at most c_j, and which charge every cell at most one, if that is found.
 
     Args:
-        blocks, c, sizes, members, gap: as in `mechanisms.least.orbits.least`.
+        blocks, c, sizes, members, gap: as in `mechanisms.least.minimax.least`.
         instead: for each block the rows of a plan that charges every cell at most one. No variance will be larger than
             with them (but for 1e-10, which is spared for rounding), or than c_j.
 
@@ -66,8 +61,8 @@ def least_within(
         numbers, parts = zip(*_parts(blocks, cells, asked), strict=True)
         found = least(parts, c[asked], sizes=sizes[cells], members=members[asked], gap=gap)
         kept, columns = found.rows, [np.isin(blocks[number].cells, cells) for number in numbers]
-        if instead is not None and found.cost > 1 - _SPARE:
-            less = np.sqrt(1 - _SPARE)
+        if instead is not None and found.cost > 1 - LIMIT_SPARE:
+            less = np.sqrt(1 - LIMIT_SPARE)
             kept = tuple(less * instead[number][:, own] for number, own in zip(numbers, columns, strict=True))
         for number, own, each in zip(numbers, columns, trimmed(parts, kept, c[asked]), strict=True):
             wide = np.zeros((len(each), len(own)))
@@ -172,7 +167,7 @@ def trimmed(blocks: Sequence[Block], rows: Sequence[Matrix], c: Matrix) -> tuple
     allowed = np.maximum(c, _variances([_White.of(each) for each in held], len(c)))
     for _ in range(min(steps, 2 * len(c))):
         white = [_White.of(each) for each in held]
-        met = _variances(white, len(c)) >= allowed * (1 - _MET)
+        met = _variances(white, len(c)) >= allowed * (1 - JUST_MET)
         found = [each.shorted(met) for each in white]
         part = _largest_part(white, found, allowed, met)
         before = sum(float(np.trace(each.R)) for each in held)

@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
+from mechanisms.tolerances import FLOAT_SUM
 from planner.duck.sandbox import Workbench
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask
@@ -184,7 +185,7 @@ def _estimate(aggregate: Aggregate, recipe: Recipe, known: _Linear, s: int, z: f
     if aggregate.kind in ("count", "sum"):
         part = recipe.parts[0]
         value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
-        half = z * sd + ratios.ROUNDING * np.abs(value)
+        half = z * sd + FLOAT_SUM * np.abs(value)
         return Estimate(value, value - half, value + half), sd
     (bottom, top), (values, blocks) = recipe.bounds[s], known.only(recipe.parts)
     with np.errstate(all="ignore"):

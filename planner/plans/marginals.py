@@ -17,6 +17,7 @@ import numpy as np
 
 from mechanisms.least import marginals as helmert
 from mechanisms.least.marginals import Rows, Subset
+from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
 from planner.history import marginals
@@ -160,7 +161,7 @@ def planned(
         target = _bought(question, before, rho)
     targets = target if isinstance(target, Mapping) else dict.fromkeys(question.sets, target)
     known = MarginalTask(question.workspace.table.name, version, question, recipes, used, (), None, "free")
-    if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * (1 + 1e-9)).all():
+    if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * MET).all():
         return known
     return _charged(known, _missing(question, before, targets), targets)
 

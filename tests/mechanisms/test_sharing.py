@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import least_total
+from mechanisms.least.minimax import least_total
 from mechanisms.sharing import MECHANISMS, Analyst, select_strategy, share, total_variance
 
 

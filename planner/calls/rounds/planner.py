@@ -10,9 +10,10 @@ import numpy as np
 
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
+from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge
 from planner.calls.rounds.model import Asked, Joint, Payable, Together, scaled
-from planner.calls.rounds.solve import MET, Joining, Solver, Within
+from planner.calls.rounds.solve import Joining, Solver, Within
 from planner.cells.costs import to_units_down
 from planner.ledger.accounts import Charge, total
 from planner.plans.marginals import MarginalTask

@@ -15,8 +15,8 @@ from scipy.optimize import minimize
 
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.least import marginals as helmert
-from mechanisms.least.fitness import fit
 from mechanisms.least.marginals import Rows, Subset, subsets
+from mechanisms.least.minimax import fit
 
 Sizes = tuple[int, ...]
 

@@ -10,7 +10,7 @@ from mechanisms.gaussian.common import common, residual
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix, Mechanism, independent, information, standardised
 from mechanisms.least import residual as join_module
-from mechanisms.least.fitness import fit
+from mechanisms.least.minimax import fit
 from mechanisms.least.residual import join_residual, join_to_targets, prices
 from tests.mechanisms.matrices import families, known_from
 

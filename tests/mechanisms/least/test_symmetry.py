@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Block
-from mechanisms.least.fitness import fit
-from mechanisms.least.orbits import least
+from mechanisms.least.minimax import fit, least
 from mechanisms.least.symmetry import Asked, Given, Piece, Symmetric, orbits, symmetric
 
 
