@@ -1,6 +1,6 @@
 """One release for several analysts: how a budget that they own in shares is spent on what all of them ask.
 
-Every analyst's workload W has a strategy A, rows from which W is told, whose largest column norm is one. Waterfilling
+Every analyst's workload W has a strategy B, rows from which W is told, whose largest column norm is one. Waterfilling
 (PVLDB 14(10), "Budget Sharing for Multi-Analyst Differential Privacy", Algorithm 4) gives analyst i's rows the part s_i
 of the budget, pours parallel rows of all analysts into one bucket and answers one row for each bucket.
 
@@ -41,17 +41,17 @@ class Gaussian:
     variance: float = 1.0
     """Of an answer to a row of length one."""
 
-    def norms(self, A: Matrix) -> Matrix:
-        """Return what a record in each cell pays for A x with noise of scale one, shape (d,)."""
-        return np.asarray((A**2).sum(axis=0))
+    def norms(self, B: Matrix) -> Matrix:
+        """Return what a record in each cell pays for B x with noise of scale one, shape (d,)."""
+        return np.asarray((B**2).sum(axis=0))
 
-    def scaled(self, A: Matrix, amount: float) -> Matrix:
-        """Return A with all column norms multiplied by the amount.
+    def scaled(self, B: Matrix, amount: float) -> Matrix:
+        """Return B with all column norms multiplied by the amount.
 
         To be shown: strategies of norm one, scaled to parts of the budget, cost at most the budget. Column norms of
         rows that are stacked add up, as the rhos do, which compose by addition.
         """
-        return np.asarray(A * amount**0.5)
+        return np.asarray(B * amount**0.5)
 
     def weight(self, length: float) -> float:
         """Return how much a row of that length counts in the direction of its bucket."""
@@ -150,7 +150,7 @@ class _Table:
             strategies = [np.eye(W.shape[1]) for W in workloads]
         else:
             strategies = [self._strategy(W) for W in workloads]
-        pieces = [self.noise.scaled(A, amount) for A, amount in zip(strategies, amounts, strict=True)]
+        pieces = [self.noise.scaled(B, amount) for B, amount in zip(strategies, amounts, strict=True)]
         alone = self._alone(workloads, pieces)
         if mechanism == "utilitarian":
             rows = self.noise.scaled(self._strategy(np.vstack(workloads)), budget)
@@ -177,8 +177,8 @@ class _Table:
         """Return the strategy of a workload, its largest column norm at most one: on that rests what a cell pays."""
         key = _key(W)
         if key not in self._strategies:
-            A = self.select(W)
-            self._strategies[key] = self.noise.scaled(A, 1 / max(1.0, float(self.noise.norms(A).max())))
+            B = self.select(W)
+            self._strategies[key] = self.noise.scaled(B, 1 / max(1.0, float(self.noise.norms(B).max())))
         return self._strategies[key]
 
     def _errors(self, workloads: list[Matrix], rows: Matrix) -> Matrix:
@@ -189,7 +189,7 @@ class _Table:
     def _poured(self, pieces: list[Matrix]) -> Matrix:
         """Return one row for each bucket, up to the sign of its rows.
 
-        A row joins the bucket of an equal one, or else the first bucket that points its way, or else a new one.
+        B row joins the bucket of an equal one, or else the first bucket that points its way, or else a new one.
         """
         rows = np.vstack(pieces)
         rows = rows[rows.any(axis=1)]
@@ -220,7 +220,7 @@ def _key(W: Matrix) -> bytes:
 
 
 def select_strategy(W: Matrix) -> Matrix:
-    """Return rows A, largest column norm one, from which W is told with the least sum of variances, to a certified gap.
+    """Return rows B, largest column norm one, from which W is told with the least sum of variances, to a certified gap.
 
     Cells that W does not tell apart are one cell, and those that it does not ask about pay nothing.
     """
@@ -231,12 +231,12 @@ def on_distinct_cells(W: Matrix, select: Select) -> Matrix:
     """Return the strategy that is selected for the cells that W tells apart, on all cells."""
     columns, place = np.unique(W, axis=1, return_inverse=True)
     live = np.flatnonzero(columns.any(axis=0))
-    A = select(columns[:, live])
-    wide = np.zeros((len(A), columns.shape[1]))
-    wide[:, live] = A
+    B = select(columns[:, live])
+    wide = np.zeros((len(B), columns.shape[1]))
+    wide[:, live] = B
     return wide[:, place.ravel()]
 
 
-def total_variance(W: Matrix, A: Matrix) -> float:
-    """Return the sum of the variances of W from A x + noise of variance one, inf if A does not tell W."""
-    return float(nothing_known(W.shape[1]).with_rows(A, np.zeros(len(A))).variances(W).sum())
+def total_variance(W: Matrix, B: Matrix) -> float:
+    """Return the sum of the variances of W from B x + noise of variance one, inf if B does not tell W."""
+    return float(nothing_known(W.shape[1]).with_rows(B, np.zeros(len(B))).variances(W).sum())

@@ -89,13 +89,13 @@ class Known:
         return answers
 
     def roots(self, W: Matrix) -> tuple[Matrix, Matrix]:
-        """Return Z with Z Z^T = W C^+ W^T, shape (k, r), and the part of W that nothing is known about, (k, d)."""
+        """Return roots with roots roots^T = W C^+ W^T, shape (k, r), and the part of W that is not known, (k, d)."""
         if self.basis is None:
             inside, outside = W, np.zeros_like(W)
         else:
             inside, outside = _split(W, self.basis)
-        Z: Matrix = solve_triangular(self.factor, inside.T, trans="T", check_finite=False).T
-        return Z, outside
+        roots: Matrix = solve_triangular(self.factor, inside.T, trans="T", check_finite=False).T
+        return roots, outside
 
     def _extended(self, B: Matrix) -> Matrix | None:
         """Return the basis with what B adds to it, None if that is everything."""
@@ -143,11 +143,11 @@ def _clear(factor: Matrix, outcome: Matrix, basis: Matrix | None) -> tuple[Matri
     """Return what is known without directions that are rounding; most often there are none, which is quick to see."""
     if dtrcon(factor)[0] > HARDLY:
         return factor, outcome, basis
-    Q, R, order = qr(factor, pivoting=True, check_finite=False)
-    rank = int((np.abs(R.diagonal()) > HARDLY * abs(R[0, 0])).sum())
+    Q, upper, order = qr(factor, pivoting=True, check_finite=False)
+    rank = int((np.abs(upper.diagonal()) > HARDLY * abs(upper[0, 0])).sum())
     if rank == len(factor):
         return factor, outcome, basis
     kept = np.zeros((rank, len(factor)))
-    kept[:, order] = R[:rank]
+    kept[:, order] = upper[:rank]
     smaller, axes = rq(kept, mode="economic", check_finite=False)
     return smaller, (Q.T @ outcome)[:rank], axes if basis is None else axes @ basis

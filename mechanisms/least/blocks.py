@@ -25,7 +25,7 @@ since a scale then takes less work."""
 class Block:
     """One block: row `rows[j]` of the problem has the part V[j], on coordinates that stand for the cells `cells`.
 
-    `known` are rows that are known with variance one, (k, D) as V is (m, D); None if there are none.
+    `known` are rows that are known with variance one, as wide as V is; None if there are none.
     """
 
     rows: Indices
@@ -103,14 +103,14 @@ class Piece:
 def piece(rows: Matrix, V: Matrix, B: Matrix, G: Matrix) -> Piece:
     """Return the piece of rows, where V and B are what is asked and known, all on coordinates in which G is one.
 
-    With K + R = F F^T and F^-1 R F^-T = X diag(shares) X^T, the squares are those of V F^-T X.
+    With a Cholesky factor F of C_known + R, and vectors of F^-1 R F^-T, the squares are those of V F^-T vectors.
     """
     R = rows.T @ rows
     C = B.T @ B + R
     factor = np.linalg.cholesky(C + FAINT * float(C.diagonal().max()) * np.eye(len(C)))
     half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
-    shares, X = np.linalg.eigh(half @ half.T)
-    z = X.T @ solve_triangular(factor, V.T, lower=True, check_finite=False)
+    shares, vectors = np.linalg.eigh(half @ half.T)
+    z = vectors.T @ solve_triangular(factor, V.T, lower=True, check_finite=False)
     return Piece(outside(rows, G), z.T**2, np.clip(shares, 0.0, 1.0))
 
 

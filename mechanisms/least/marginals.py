@@ -126,8 +126,8 @@ class Rows:
         """Return what a record in any cell pays at most: a bound on sum_r (k r[cell])^2 / 4^bits.
 
         Guarantee: releasing the rows once is rho-zCDP with rho = profile / 2, for neighbours that differ by one record.
-        With K the largest k^2 |r|^2, the sum is at most K / 4^bits times sum_r r[cell]^2 / |r|^2, and that is the
-        diagonal of (x) (I - J/n_i): prod_i (n_i - 1) / n_i in every cell. K is rounded up: its factors are off by
+        With m the largest k^2 |r|^2, the sum is at most m / 4^bits times sum_r r[cell]^2 / |r|^2, and that is the
+        diagonal of (x) (I - J/n_i): prod_i (n_i - 1) / n_i in every cell. m is rounded up: its factors are off by
         less than 2^-50 together, and it is raised by 2^-40.
         """
         largest = float((self.multipliers(sizes) ** 2 * squares(sizes)).max(initial=0.0)) * (1 + 2.0**-40)
@@ -191,9 +191,9 @@ class TopUp:
 def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float = 1e-4, max_steps: int = 500) -> TopUp:
     """Return the cheapest precisions e >= known with which every cell of marginal A has variance at most target_A.
 
-    min sum_B p_B (e_B - known_B) s.t. e >= known and sum_B Q_AB / e_B <= t_A, with p_B = prod_{i in B} (1 - 1/n_i): a
-    convex program, and joining with what is known element by element. For multipliers mu >= 0 and g = mu Q the
-    Lagrangian is least at e_B = max(known_B, sqrt(g_B / p_B)). Each step scales mu until that is just feasible; then
+    min sum_A' p_A' (e_A' - known_A') s.t. e >= known and sum_A' q_AA' / e_A' <= t_A, p_A = prod_{i in A} (1 - 1/n_i):
+    a convex program, and joining with what is known element by element. For multipliers mu >= 0 and g = mu q the
+    Lagrangian is least at e_A = max(known_A, sqrt(g_A / p_A)). Each step scales mu until that is just feasible; then
     its cost is an upper bound, and cost + mu (variance - t) a lower one. Step: mu_A <- mu_A (variance_A / t_A)^1.5.
 
     >>> {A: round(e, 9) for A, e in top_up((4,), {}, {(0,): 2.0}).precisions.items()}
@@ -202,17 +202,17 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
     wanted = [A for A, t in targets.items() if cell_variance(sizes, known, A) > t]
     if not wanted:
         return TopUp({}, 0.0, 0.0)
-    parts, Q = _incidence(sizes, wanted)
+    parts, q = _incidence(sizes, wanted)
     t = np.array([targets[A] for A in wanted])
     p = np.array([share(sizes, part) for part in parts])
     floor = np.array([known.get(part, 0.0) for part in parts])
     mu = 1 / t
     best, upper, lower = floor, math.inf, 0.0
     for _ in range(max_steps):
-        root = np.sqrt((mu @ Q) / p)
-        scale = _feasible(Q, t, floor, root)
+        root = np.sqrt((mu @ q) / p)
+        scale = _feasible(q, t, floor, root)
         e, mu = np.maximum(floor, scale * root), mu * scale**2
-        slack = (Q @ (1 / e)) - t
+        slack = (q @ (1 / e)) - t
         cost = float(p @ (e - floor))
         if cost < upper:
             best, upper = e, cost
@@ -228,11 +228,11 @@ def share(sizes: Sizes, A: Subset) -> float:
     return math.prod(1 - 1 / sizes[i] for i in A)
 
 
-def _feasible(Q: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> float:
-    """Return the least scale, up to rounding, with Q / max(floor, scale * root) <= t."""
+def _feasible(incidence: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> float:
+    """Return the least scale, up to rounding, with q / max(floor, scale * root) <= t."""
 
     def excess(scale: float) -> float:
-        return float(((Q @ (1 / np.maximum(floor, scale * root))) / t).max())
+        return float(((incidence @ (1 / np.maximum(floor, scale * root))) / t).max())
 
     high = 1.0
     if not floor.any():
@@ -249,7 +249,7 @@ def _feasible(Q: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> float:
 
 
 def _incidence(sizes: Sizes, wanted: list[Subset]) -> tuple[list[Subset], csr_array]:
-    """Return the parts of all wanted marginals, and Q: a cell's variance in marginal A is sum_B Q_AB / e_B."""
+    """Return the parts of all wanted marginals, and q: a cell's variance in marginal A is sum_A' q_AA' / e_A'."""
     position: dict[Subset, int] = {}
     triples = []
     for row, A in enumerate(wanted):

@@ -7,7 +7,7 @@ as small as it can be. Those of them that bind get the cap s, and the rest is th
 
 In the notation of `mechanisms.least.minimax`, with nothing known, a level is the dual problem
 
-    max over lambda, mu of Phi - sum_j lambda_j - sum_i mu_i t_i,   Phi = 2 sum_b copies_b tr (N_b^1/2 P_b N_b^1/2)^1/2
+    max over lambda, mu of Phi - sum_j lambda_j - sum_i mu_i t_i,   Phi = 2 sum_b copies_b tr (N_b^1/2 S_b N_b^1/2)^1/2
 
 where cells without a cap have t_i = 0, and weights mu_i of sum one. Phi is concave, and its slopes are the variances
 and the profile. We add eps times the logarithm of every weight and follow the maximum as eps falls, by Newton's method.
@@ -15,7 +15,7 @@ There every weight times its slack is eps: 1 - variance for a row, t_i or s less
 all targets are met, no cell pays more than its cap, s is above its least by at most eps for each weight, and the cells
 that bind are those whose slack vanishes. As caps are a little above what is least, weights stay finite.
 
-N^1/2 P N^1/2 has the roots sigma. In its own basis every row and cell has a vector e: its square is the variance, or
+N^1/2 S N^1/2 has the roots sigma. In its own basis every row and cell has a vector e: its square is the variance, or
 what is paid. The second derivatives, times both weights, are sums over k, l of e_k e'_k e_l e'_l / (sigma_k + sigma_l),
 positive between a row and a cell and else negative; 1 / sigma = integral of exp(-sigma u) du makes them sums of few
 squares of products.
@@ -214,8 +214,8 @@ class _Point:
         self.size = 0.0
         for part in problem.parts:
             G = part.metric(cells / problem.sizes)
-            A = np.sqrt(rows[part.rows] / part.copies)[:, None] * (part.L @ G)
-            _, roots, Y = svd(A, full_matrices=False, check_finite=False)
+            weighted = np.sqrt(rows[part.rows] / part.copies)[:, None] * (part.L @ G)
+            _, roots, Y = svd(weighted, full_matrices=False, check_finite=False)
             self.spectra.append((G, np.maximum(roots, SINGULAR * roots[0]), Y.T))
             self.size += 2 * part.copies * float(roots.sum())
 

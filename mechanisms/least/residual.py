@@ -1,15 +1,16 @@
 """What must still be released, when some is known: the join of what is known and what is wanted.
 
-Known is an information C. The join residual is the least-trace R >= 0 with C + R >= C_wanted. The join to targets is
-less: the cheapest R such that every row of W has variance at most its target.
+Known is an information C_known. The join residual is the least-trace R >= 0 with C_known + R >= C_wanted. The join to
+targets is less: the cheapest R such that every row of W has variance at most its target.
 
-Primal: min <M, R> over R >= 0 with w_j (C + R)^-1 w_j^T <= c_j, where <M, R> = sum_i price_i R_ii for M = diag(price).
-Dual: max over U, lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U C U^T) - sum_j lambda_j c_j, where U^T U <= M.
-  (w K w^T >= 2 u w^T - u K^-1 u^T for K = (C + R)^-1, with equality at u = w K; then minimise over R.)
-With T = M^1/2, C' = T C T, W' = W T and so on, M becomes 1; a basis in which C' is diagonal makes it the problem of
-`trace`. If there are many cells, R' is sought among the forms S^T X S with few rows S. The optimal R' has
-eigenvectors proportional to t_k W' (C' + s_k)^-1, s_k its eigenvalues; so S spans W' and W' (C' + s)^-i, i = 1, 2, ...
-for one s of the right size (Taylor).
+Primal: min sum_i price_i R_ii over R >= 0 with w_j (C_known + R)^-1 w_j^T <= c_j.
+Dual: max over U, lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U C_known U^T) - sum_j lambda_j c_j, where
+  U^T U <= diag(price).
+  (w C^-1 w^T >= 2 u w^T - u C u^T for C = C_known + R, with equality at u = w C^-1; then minimise over R.)
+With T = diag(sqrt price), C' = T C_known T, W' = W T and so on, all prices are 1; a basis in which C' is diagonal makes
+it the problem of `trace`. If there are many cells, R' is sought among the forms Q^T X^T X Q with few rows Q. The best
+R' has eigenvectors proportional to t_k W' (C' + s_k)^-1, s_k its eigenvalues; so Q spans W' and W' (C' + s)^-i for
+i = 1, 2, ... and one s of the right size (Taylor).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _MANY = 100
 class Join:
     """New standardised rows to release, shape (r, d), which meet all targets together with what is known.
 
-    `cost` is their price, <M, rows^T rows>; no rows that meet the targets are cheaper than `bound`. If target j were
-    larger by a small part p of it, about p * multipliers[j] would be saved, shape (m,).
+    `cost` is their price, sum_i price_i (rows^T rows)_ii; no rows that meet the targets are cheaper than `bound`. If
+    target j were larger by a small part p of it, about p * multipliers[j] would be saved, shape (m,).
     """
 
     rows: Matrix
@@ -58,8 +59,8 @@ def join_residual(known: Known, B_wanted: Matrix) -> Matrix:
     stack = np.vstack([B_wanted, known.rows])
     signs = np.concatenate([np.ones(len(B_wanted)), -np.ones(known.rank)])
     if len(stack) < stack.shape[1]:
-        Q, R = np.linalg.qr(stack.T)
-        return np.asarray(_positive_rows((R * signs) @ R.T) @ Q.T, dtype=np.float64)
+        Q, lower = np.linalg.qr(stack.T)
+        return np.asarray(_positive_rows((lower * signs) @ lower.T) @ Q.T, dtype=np.float64)
     return _positive_rows((stack.T * signs) @ stack)
 
 
@@ -85,7 +86,7 @@ def join_to_targets(
     """Return the cheapest rows to release so that each row of W is known with variance at most c_j.
 
     Guarantee: known.with_rows(rows, y).variances(W) <= c (1 + 1e-9), as computed there. Among all R that meet the
-    targets the returned one has the least <M, R> up to the factor cost / bound, 1 + gap if max_steps sufficed. Beyond
+    targets the returned one has the least price up to the factor cost / bound, 1 + gap if max_steps sufficed. Beyond
     128 cells R is sought in a subspace, and was within 1 % of the best of all there is wherever tried; then the bound
     is valid but may be far below.
 
@@ -128,7 +129,7 @@ def _open(known: Known, W: Matrix, c: Matrix) -> tuple[Matrix, Matrix, list[int]
 
 
 def _problem(known: Known, V: Matrix, variances: Matrix, price: Matrix) -> _Restricted:
-    """Return the problem for R' = T R T = S^T X S with orthonormal rows S: all there are, or a few that matter.
+    """Return the problem for R' = T R T = Q^T X^T X Q with orthonormal rows Q: all there are, or a few that matter.
 
     1 / (v' (C' + s)^-1 v'^T) is concave in s, which bounds the cost of row v alone by |v'|^2 (1 - 1 / variance); it is
     about a third of that. Where it turns out to be far less, so is s.
@@ -152,14 +153,14 @@ def _span(V_half: Matrix, powers: int, resolvent: Callable[[Matrix], Matrix]) ->
     spans = [V_half]
     for _ in range(powers):
         spans.append(resolvent(spans[-1]))
-    S, extra = row_space(V_half), np.vstack(spans[1:])
-    rest = extra - (extra @ S.T) @ S
-    rest -= (rest @ S.T) @ S
-    return np.vstack([S, directions(rest, SPANNED * np.linalg.norm(extra, axis=1))])
+    Q, extra = row_space(V_half), np.vstack(spans[1:])
+    rest = extra - (extra @ Q.T) @ Q
+    rest -= (rest @ Q.T) @ Q
+    return np.vstack([Q, directions(rest, SPANNED * np.linalg.norm(extra, axis=1))])
 
 
 def _resolvent(known: Known, price: Matrix, shift: float) -> Callable[[Matrix], Matrix]:
-    """Return the function rows -> rows (C' + shift)^-1, C' = T C T; by Woodbury's formula while little is known."""
+    """Return the function rows -> rows (C' + shift)^-1, C' = T C_known T; by Woodbury while little is known."""
     if known.C is None:
         B = known.rows * np.sqrt(price)
         inner = cho_factor(B @ B.T + shift * np.eye(len(B)), overwrite_a=True, check_finite=False)
@@ -172,32 +173,32 @@ def _resolvent(known: Known, price: Matrix, shift: float) -> Callable[[Matrix], 
 
 @dataclass(frozen=True, eq=False)
 class _Restricted:
-    """The problem for R = basis^T X basis: basis M basis^T = 1, what is known about it is diag(D), V on it is `V`."""
+    """The problem for R = basis^T X^T X basis, where basis diag(price) basis^T = 1; diag(D) is known, V is V on it."""
 
     basis: Matrix
     D: Matrix
     V: Matrix
 
 
-def _restricted(known: Known, V: Matrix, S: Matrix, price: Matrix) -> _Restricted:
-    """Return the problem in the span of S, which contains V'.
+def _restricted(known: Known, V: Matrix, Q: Matrix, price: Matrix) -> _Restricted:
+    """Return the problem in the span of Q, which contains V'.
 
-    With R = S^T X S, V (C + R)^-1 V^T depends on C by S C^-1 S^T only (Schur). Where that is infinite nothing is known;
-    such directions count as faintly known, so that D can be divided by.
+    With R = Q^T X^T X Q, V (C_known + R)^-1 V^T depends on C_known by Q C_known^-1 Q^T only (Schur). Where that is
+    infinite nothing is known; such directions count as faintly known, so that D can be divided by.
     """
-    rows = S / np.sqrt(price)
+    rows = Q / np.sqrt(price)
     roots, outside = known.roots(rows)
     squares, vectors = np.linalg.eigh(outside @ outside.T)
     is_known = squares <= FAINT * float((rows**2).sum(axis=1).max())
     inner = vectors[:, is_known].T @ roots
     precision, turn = np.linalg.eigh(inner @ inner.T)
-    S = np.vstack([turn.T @ vectors[:, is_known].T, vectors[:, ~is_known].T]) @ S
-    V = (V * np.sqrt(price)) @ S.T
+    Q = np.vstack([turn.T @ vectors[:, is_known].T, vectors[:, ~is_known].T]) @ Q
+    V = (V * np.sqrt(price)) @ Q.T
     unknown, lengths = (V[:, len(precision) :] ** 2).sum(axis=1), (V**2).sum(axis=1)
     faint = UNKNOWN * float(np.where(unknown > FAINT * lengths, unknown, lengths).min())
-    D = np.full(len(S), faint)
+    D = np.full(len(Q), faint)
     D[: len(precision)] = 1 / np.maximum(precision, TINY * np.max(precision, initial=0.0))
-    return _Restricted(S / np.sqrt(price), np.maximum(D, FAINT * D.max()), V)
+    return _Restricted(Q / np.sqrt(price), np.maximum(D, FAINT * D.max()), V)
 
 
 def _sufficient(known: Known, small: _Restricted, X: Matrix, V: Matrix) -> Matrix:
@@ -223,7 +224,7 @@ def _worst(known: Known, rows: Matrix, V: Matrix) -> float:
 
 
 def _bound(known: Known, small: _Restricted, Z: Matrix, price: Matrix) -> float:
-    """Return the value of the dual at U = Z basis M: no rows that meet the targets are cheaper."""
+    """Return the value of the dual at U = Z basis diag(price): no rows that meet the targets are cheaper."""
     U = (Z @ small.basis) * price
     inside = U if known.basis is None else U @ known.basis.T
     inner = np.maximum((small.V * Z).sum(axis=1), 0.0)

@@ -4,7 +4,7 @@ There the fixed point of `ascent` is slow: what is missing is a small difference
 does not form it, but takes an eigendecomposition a step and many steps.
 
 Dual: for weights mu of the cells, N_b = diag(mu / sizes) and any Z_b with Z_b^T Z_b <= N_b, no cost that meets the
-    targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b K_b Z_b^T).
+    targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b C_known_b Z_b^T).
 ADMM solves it for fixed mu (as in `trace`), and mu follows the costs every few steps.
 """
 
@@ -67,8 +67,9 @@ def _followed(weights: Matrix, ratios: Matrix, power: float) -> Matrix:
 class _Splitting:
     """ADMM on the dual for fixed weights of the cells: U = Z, U free and Z in the spectral unit ball.
 
-    Coordinates are those in which N = 1: K' = G^T K G, V' = V G. Then penalty * drift tends to sqrt(lambda) V' - U K',
-    and R' to its absolute value (Y^T Y)^1/2: what the ball cut off. `root` are the sqrt(lambda) of the rows.
+    Coordinates are those in which N = 1: C_known' = G^T C_known G, V' = V G. Then penalty * drift tends to
+    E = sqrt(lambda) V' - U C_known', and R' to its absolute value (E^T E)^1/2: what the ball cut off. `root` are the
+    sqrt(lambda) of the rows.
     """
 
     def __init__(self, problem: Problem, root: Matrix, mu: Matrix, start: Solution) -> None:
@@ -80,12 +81,12 @@ class _Splitting:
             new = rows @ self.metrics[i] * np.sqrt(start.scale)
             values = np.linalg.eigvalsh(new.T @ new)
             sizes += values[values > 1e-6 * values[-1]].tolist()
-            C = self.K[i] + new.T @ new
+            C = self.C_known[i] + new.T @ new
             C[np.diag_indices_from(C)] += 1e-9 * float(C.diagonal().max())
-            A = self.root[part.rows, None] * self.V[i]
-            U = np.linalg.solve(C, A.T).T
+            weighted = self.root[part.rows, None] * self.V[i]
+            U = np.linalg.solve(C, weighted.T).T
             self.Z.append(in_ball(U)[0])
-            self.drift.append(A - U @ self.K[i])
+            self.drift.append(weighted - U @ self.C_known[i])
         self.penalty = float(np.mean(sizes)) if sizes else 1.0
         self.drift = [drift / self.penalty for drift in self.drift]
         self._factorise()
@@ -95,10 +96,10 @@ class _Splitting:
         pairs = list(zip(self.problem.parts, self.metrics, strict=True))
         self.V = [part.L @ G / np.sqrt(part.copies) for part, G in pairs]
         self.B = [part.B @ G for part, G in pairs]
-        self.K = [B.T @ B for B in self.B]
+        self.C_known = [B.T @ B for B in self.B]
 
     def _factorise(self) -> None:
-        self.factors = [cho_factor(K + self.penalty * np.eye(len(K)), check_finite=False) for K in self.K]
+        self.factors = [cho_factor(C + self.penalty * np.eye(len(C)), check_finite=False) for C in self.C_known]
 
     def move(self, mu: Matrix) -> None:
         """Go on with other weights of the cells."""
@@ -117,8 +118,8 @@ class _Splitting:
         inner = np.zeros(self.problem.count)
         self.cuts = []
         for i, part in enumerate(self.problem.parts):
-            A = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
-            U = cho_solve(self.factors[i], A.T, check_finite=False).T
+            weighted = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
+            U = cho_solve(self.factors[i], weighted.T, check_finite=False).T
             before, (self.Z[i], Y, roots) = self.Z[i], in_ball(U + self.drift[i])
             self.cuts.append((Y, roots - 1))
             self.drift[i] = self.drift[i] + U - self.Z[i]
@@ -148,17 +149,18 @@ class _Splitting:
     def _piece(self, i: int) -> Piece:
         """Return R of a part as it is now, and then a few times a better one.
 
-        w (K + R)^-1 w^T <= w_1 K^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at w_2 = w (K + R)^-1 R.
-        So the best information for the rows w_2, as if nothing were known, is never worse for the rows w than R is.
+        w (C_known + R)^-1 w^T <= w_1 C_known^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at
+        w_2 = w (C_known + R)^-1 R. So the best information for the rows w_2, as if nothing were known, is never worse for
+        the rows w than R is.
         """
         (Y, over), part = self.cuts[i], self.problem.parts[i]
-        R = (Y * (self.penalty * over)) @ Y.T + _DIM * self.penalty * np.eye(len(self.K[i]))
-        A = self.root[part.rows, None] * self.V[i]
-        rows = A[:0]
+        R = (Y * (self.penalty * over)) @ Y.T + _DIM * self.penalty * np.eye(len(self.C_known[i]))
+        weighted = self.root[part.rows, None] * self.V[i]
+        rows = weighted[:0]
         for _ in range(_REFINED):
-            C = self.K[i] + R
+            C = self.C_known[i] + R
             C[np.diag_indices_from(C)] += FAINT * float(C.diagonal().max())
-            rest = np.linalg.solve(C, A.T).T @ R
+            rest = np.linalg.solve(C, weighted.T).T @ R
             squares, Y = np.linalg.eigh(rest.T @ rest)
             rows = (np.maximum(squares, 1e-30 * squares[-1]) ** 0.25 * Y).T
             R = rows.T @ rows

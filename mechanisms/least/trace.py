@@ -2,7 +2,7 @@
 
 Primal: min tr(R) over R >= 0 with w (diag(D) + R)^-1 w^T <= 1 for every row w of W; D > 0.
 Dual: max over U with U^T U <= 1 and lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U D U^T) - sum_j lambda_j.
-At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `residual`
+At the optimum sqrt(lambda_j) = u_j w_j^T and R = (E^T E)^1/2 with E = diag(sqrt lambda) W - U D. See `residual`
 for how other problems are brought into this form.
 """
 
@@ -31,8 +31,8 @@ def alone(W: Matrix, D: Matrix) -> Matrix:
 def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matrix, Matrix]:
     """Return X with R = X^T X that meets the targets, and the best U found; stop at a cost within `gap` of its value.
 
-    ADMM on U = Z, U free and Z in the spectral unit ball, with lambda in closed form; step * drift tends to Y. Start as
-    if each row were alone: u (D + gamma) = sqrt(lambda) w with u of length one, Y = gamma u. Every fourth step R is
+    ADMM on U = Z, U free and Z in the spectral unit ball, with lambda in closed form; step * drift tends to E. Start as
+    if each row were alone: u (D + gamma) = sqrt(lambda) w with u of length one, E = gamma u. Every fourth step R is
     made to meet the targets.
     """
     gamma = alone(W, D)
@@ -71,35 +71,35 @@ def _balance(primal: np.floating, dual: np.floating) -> float:
     return 0.5 if dual > 3 * primal else 1.0
 
 
-def in_ball(T: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+def in_ball(U: Matrix) -> tuple[Matrix, Matrix, Matrix]:
     """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
     those singular values.
     """
-    if len(T) < T.shape[1]:
-        squares, X = np.linalg.eigh(T @ T.T)
+    if len(U) < U.shape[1]:
+        squares, left = np.linalg.eigh(U @ U.T)
         roots = np.sqrt(np.maximum(squares, 0.0))
         large = roots > 1
-        nearest: Matrix = (X / np.maximum(roots, 1.0)) @ (X.T @ T)
-        return nearest, (T.T @ X[:, large]) / roots[large], roots[large]
-    squares, Y = np.linalg.eigh(T.T @ T)
+        nearest: Matrix = (left / np.maximum(roots, 1.0)) @ (left.T @ U)
+        return nearest, (U.T @ left[:, large]) / roots[large], roots[large]
+    squares, right = np.linalg.eigh(U.T @ U)
     roots = np.sqrt(np.maximum(squares, 0.0))
     large = roots > 1
-    nearest = ((T @ Y) / np.maximum(roots, 1.0)) @ Y.T
-    return nearest, Y[:, large], roots[large]
+    nearest = ((U @ right) / np.maximum(roots, 1.0)) @ right.T
+    return nearest, right[:, large], roots[large]
 
 
-def _root(Y: Matrix) -> Matrix:
-    """Return X with X^T X = (Y^T Y)^1/2: X = (Y Y^T)^-1/4 Y, but for parts that are rounding."""
-    squares, vectors = np.linalg.eigh(Y @ Y.T)
+def _root(E: Matrix) -> Matrix:
+    """Return X with X^T X = (E^T E)^1/2: X = (E E^T)^-1/4 E, but for parts that are rounding."""
+    squares, vectors = np.linalg.eigh(E @ E.T)
     keep = squares > 1e-14 * squares[-1]
-    X: Matrix = (vectors[:, keep] / squares[keep] ** 0.25).T @ Y
+    X: Matrix = (vectors[:, keep] / squares[keep] ** 0.25).T @ E
     return X
 
 
 def _meeting(W: Matrix, D: Matrix, X: Matrix, directions: Matrix) -> Matrix:
     """Return X, with what rows of W that miss their targets lack on top, scaled to meet all targets just so.
 
-    With K = (D + X^T X)^-1, adding t u^T u lowers the variance of w by t (w K u)^2 / (1 + t u K u). Of its
+    With C = D + X^T X, adding t u^T u lowers the variance of w by t (w C^-1 u)^2 / (1 + t u C^-1 u). Of its
     direction when alone, and of w itself, which always works, the cheaper one is added.
     """
     W_white = _whitened(W, D, X)
@@ -116,21 +116,24 @@ def _meeting(W: Matrix, D: Matrix, X: Matrix, directions: Matrix) -> Matrix:
 
 
 def _whitened(rows: Matrix, D: Matrix, X: Matrix) -> Matrix:
-    """Return Z with Z Z^T = rows (diag(D) + X^T X)^-1 rows^T, up to rounding that keeps the inverse positive."""
+    """Return white with white white^T = rows (diag(D) + X^T X)^-1 rows^T, up to rounding that keeps it positive."""
     C = X.T @ X
     C[np.diag_indices_from(C)] += D + WHITE * float((C.diagonal() + D).max())
-    Z: Matrix = solve_triangular(cholesky(C, lower=True, check_finite=False), rows.T, lower=True, check_finite=False).T
-    return Z
+    white: Matrix = solve_triangular(
+        cholesky(C, lower=True, check_finite=False), rows.T, lower=True, check_finite=False
+    ).T
+    return white
 
 
 def least_scale(W: Matrix, D: Matrix, X: Matrix, *, target: float = 1.0) -> float:
     """Return the least t such that diag(W (diag(D) + t X^T X)^-1 W^T) <= target, or 1e15 if that is less.
 
-    With Z_W Z_W^T = W K W^T and so on for K = (D + X^T X)^-1, and Z_X^T Z_X = Q diag(shares) Q^T, the variances are
-    |Z_W|^2 - (Z_W Q)^2 (t - 1) shares / (1 + (t - 1) shares).
+    For C = D + X^T X let W_white = W C^-1/2, X_white = X C^-1/2, and let `shares` and `vectors` be those of
+    X_white X_white^T. The variances are |W_white|^2 - sum parts (t - 1) shares / (1 + (t - 1) shares), where
+    parts = (W_white X_white^T vectors)^2 / shares.
     """
-    Z = _whitened(np.vstack([W, X]), D, X)
-    W_white, X_white = Z[: len(W)], Z[len(W) :]
+    white = _whitened(np.vstack([W, X]), D, X)
+    W_white, X_white = white[: len(W)], white[len(W) :]
     shares, vectors = np.linalg.eigh(X_white @ X_white.T)
     shares = np.clip(shares, TINY, 1 - TINY)
     parts = (W_white @ (X_white.T @ vectors)) ** 2 / shares

@@ -5,7 +5,7 @@ the cells less. Cells that no row, asked or known, shares with the others are a 
 group the plan is sought whose cells pay the least part of what they may (`minimax`). If it does not keep
 within, since nothing can be saved in some cell and no search ends exactly there, it is the known plan.
 
-Then what is too much is taken away. With R new and K known information, C = K + R, a row w has the variance w C^-1 w^T.
+Then what is too much is taken away. With R new information, C = C_known + R, a row w has the variance w C^-1 w^T.
 Taking away Delta <= R charges every cell less, whatever Delta is. It leaves the variance of w as it is if and only if
 Delta C^-1 w^T = 0. So in coordinates where C is one, Delta must vanish on the rows that are just met; the largest one
 that does, below R, is R shorted to their complement (a Schur complement). As much of it is taken away as the other rows
@@ -104,12 +104,12 @@ def _parts(blocks: Sequence[Block], cells: Indices, asked: Indices) -> Iterator[
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A block with its information: V and K on coordinates Q in which all of it has room, and new information R."""
+    """A block with its information: V and C_known on coordinates Q with room for all of it, and R, which is new."""
 
     block: Block
     Q: Matrix
     V: Matrix
-    K: Matrix
+    C_known: Matrix
     R: Matrix
 
     @classmethod
@@ -127,25 +127,25 @@ class _Held:
 
 @dataclass(frozen=True, eq=False)
 class _White:
-    """The same where C is one: `half` is C^1/2, z are the rows asked for, M is R."""
+    """The same where C is one: `half` is C^1/2, z are the rows asked for, R is the new information."""
 
     held: _Held
     half: Matrix
     z: Matrix
-    M: Matrix
+    R: Matrix
 
     @classmethod
     def of(cls, held: _Held) -> _White:
-        values, vectors = np.linalg.eigh(held.K + held.R)
+        values, vectors = np.linalg.eigh(held.C_known + held.R)
         values = np.maximum(values, FAINT * float(values[-1]))
         half, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
         return cls(held, half, held.V @ back, back @ held.R @ back)
 
     def shorted(self, is_met: NDArray[np.bool_]) -> tuple[Matrix, Matrix]:
-        """Return the eigenvalues and vectors of the largest matrix below M that vanishes on rows that are met."""
+        """Return the eigenvalues and vectors of the largest matrix below R that vanishes on rows that are met."""
         frozen = self.z[is_met[self.held.block.rows]]
         F = row_space(frozen / np.linalg.norm(frozen, axis=1, keepdims=True)) if len(frozen) else self.z[:0]
-        free = self.M - (self.M @ F.T) @ np.linalg.pinv(F @ self.M @ F.T, hermitian=True) @ (F @ self.M)
+        free = self.R - (self.R @ F.T) @ np.linalg.pinv(F @ self.R @ F.T, hermitian=True) @ (F @ self.R)
         rest = np.eye(len(free)) - F.T @ F
         values, vectors = np.linalg.eigh(rest @ free @ rest)
         return np.clip(values, 0.0, 1.0), vectors

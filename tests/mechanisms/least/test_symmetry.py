@@ -49,7 +49,7 @@ def problem(sizes: tuple[int, ...], asked: list[Asked], known: list[Given]) -> S
 
 
 def dense(sizes: tuple[int, ...], asked: list[Asked]) -> tuple[Matrix, Matrix]:
-    return np.vstack([on_all_cells(sizes, one.axes, one.X) for one in asked]), np.concatenate([one.c for one in asked])
+    return np.vstack([on_all_cells(sizes, one.axes, one.W) for one in asked]), np.concatenate([one.c for one in asked])
 
 
 def told(sizes: tuple[int, ...], known: list[Given]) -> Known:
