@@ -150,8 +150,8 @@ class _Splitting:
         """Return R of a part as it is now, and then a few times a better one.
 
         w (C_known + R)^-1 w^T <= w_1 C_known^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at
-        w_2 = w (C_known + R)^-1 R. So the best information for the rows w_2, as if nothing were known, is never worse for
-        the rows w than R is.
+        w_2 = w (C_known + R)^-1 R. So the best information for the rows w_2, as if nothing were known, is never worse
+        for the rows w than R is.
         """
         (Y, over), part = self.cuts[i], self.problem.parts[i]
         R = (Y * (self.penalty * over)) @ Y.T + _DIM * self.penalty * np.eye(len(self.C_known[i]))
