@@ -3,7 +3,7 @@
 None of them touches privacy: what a release costs is worked out in whole numbers from the rows that are released
 (`planner.questions.linear`), whatever a solver took for rounding. They decide when an answer counts as free, when
 two directions count as one, and where a search ends. The margins of exact noise are not here but beside the
-proofs that need them (`mechanisms.noise`), and how far and how often a solver steps is in its own module.
+proofs that need them (`mechanisms.noise`, `mechanisms.deciders`), and how far and how often a solver steps is in its module.
 """
 
 # --- is a target met? ----------------------------------------------------------------------------------------
@@ -93,6 +93,9 @@ by as much, so that they stay below all costs."""
 SINGULAR = 1e-13
 """Singular values are known up to this part of the largest, when they are taken of the matrix itself."""
 
+SQUARES = 1e-14
+"""Eigenvalues of a matrix times its transpose are known up to this part of the largest: some hundred roundings."""
+
 TINY = 1e-15
 """Below this part of the largest, numbers that are divided by are taken to be this large: only so as not to
 overflow."""
@@ -113,6 +116,26 @@ on the way of a search: the bound loses no more than this."""
 
 LEAST_ALONE = 1e-9
 """No row alone costs less than this fraction of releasing it: rounding must not make it free."""
+
+MULTIPLIER_FLOOR = 1e-14
+"""The same for multipliers of whole marginals, relative to the largest: numbers, of which no matrix is inverted."""
+
+START_RIDGE = 1e-9
+"""Of its largest entry, this much is added to a matrix that only gives a search its start, so that it can be
+inverted."""
+
+# --- where does a bisection end? -----------------------------------------------------------------------------
+
+BISECTED = 1e-10
+"""A scale that is looked for between two others is found when these differ by less: a tenth of what MET forgives."""
+
+JUST_ABOVE = 1 + 1e-12
+"""A scale that is known in closed form is raised by this, so that what it gives meets its targets as computed."""
+
+MOST_TAKEN = 1 - 1e-9
+"""Of what may be taken away no more than this is, so that what is left can be inverted."""
+
+# --- how right are sums? -------------------------------------------------------------------------------------
 
 FLOAT_SUM = 2.0**-48
 """Relative rounding error that sums of floating-point numbers may have; intervals are made wider by it."""

@@ -24,6 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from mechanisms.tolerances import BISECTED, JUST_ABOVE, MULTIPLIER_FLOOR
+
 Matrix = NDArray[np.float64]
 Subset = tuple[int, ...]
 """Positions of the attributes of a marginal, ascending; () is the total."""
@@ -219,7 +221,7 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
         lower = max(lower, cost + float(mu @ slack))
         if upper <= lower * (1 + gap):
             break
-        mu = np.maximum(mu * (1 + slack / t) ** 1.5, mu.max() * 1e-14)
+        mu = np.maximum(mu * (1 + slack / t) ** 1.5, mu.max() * MULTIPLIER_FLOOR)
     return TopUp(dict(zip(parts, best.tolist(), strict=True)), upper, lower)
 
 
@@ -236,13 +238,13 @@ def _feasible(incidence: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> f
 
     high = 1.0
     if not floor.any():
-        return excess(high) * (1 + 1e-12)
+        return excess(high) * JUST_ABOVE
     while excess(high) > 1:
         high *= 2
     while excess(high / 2) <= 1:
         high /= 2
     low = high / 2
-    while high - low > 1e-10 * high:
+    while high - low > BISECTED * high:
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 1 else (low, middle)
     return high

@@ -16,7 +16,7 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Bound, Piece, Problem, Solution, piece
 from mechanisms.least.trace import in_ball
-from mechanisms.tolerances import FAINT, WEIGHT_FLOOR
+from mechanisms.tolerances import FAINT, START_RIDGE, TINY, WEIGHT_FLOOR
 
 _MOVE, _LEAST_MOVE = 1.6, 0.25
 """How far the weights of cells follow costs between solutions of the dual, at first and at least."""
@@ -82,7 +82,7 @@ class _Splitting:
             values = np.linalg.eigvalsh(new.T @ new)
             sizes += values[values > 1e-6 * values[-1]].tolist()
             C = self.C_known[i] + new.T @ new
-            C[np.diag_indices_from(C)] += 1e-9 * float(C.diagonal().max())
+            C[np.diag_indices_from(C)] += START_RIDGE * float(C.diagonal().max())
             weighted = self.root[part.rows, None] * self.V[i]
             U = np.linalg.solve(C, weighted.T).T
             self.Z.append(in_ball(U)[0])
@@ -162,6 +162,6 @@ class _Splitting:
             C[np.diag_indices_from(C)] += FAINT * float(C.diagonal().max())
             rest = np.linalg.solve(C, weighted.T).T @ R
             squares, Y = np.linalg.eigh(rest.T @ rest)
-            rows = (np.maximum(squares, 1e-30 * squares[-1]) ** 0.25 * Y).T
+            rows = (np.maximum(squares, TINY**2 * squares[-1]) ** 0.25 * Y).T
             R = rows.T @ rows
         return piece(rows, self.V[i] * np.sqrt(part.copies), self.B[i], self.metrics[i])

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.tolerances import LEAST_ALONE, TINY, WEIGHT_FLOOR, WHITE
+from mechanisms.tolerances import LEAST_ALONE, SQUARES, TINY, WEIGHT_FLOOR, WHITE
 
 
 def alone(W: Matrix, D: Matrix) -> Matrix:
@@ -91,7 +91,7 @@ def in_ball(U: Matrix) -> tuple[Matrix, Matrix, Matrix]:
 def _root(E: Matrix) -> Matrix:
     """Return X with X^T X = (E^T E)^1/2: X = (E E^T)^-1/4 E, but for parts that are rounding."""
     squares, vectors = np.linalg.eigh(E @ E.T)
-    keep = squares > 1e-14 * squares[-1]
+    keep = squares > SQUARES * squares[-1]
     X: Matrix = (vectors[:, keep] / squares[keep] ** 0.25).T @ E
     return X
 

@@ -25,7 +25,7 @@ from scipy.sparse.csgraph import connected_components
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
 from mechanisms.least.blocks import Block, Bound
 from mechanisms.least.minimax import Plan, least
-from mechanisms.tolerances import FAINT, JUST_MET, LIMIT_SPARE
+from mechanisms.tolerances import FAINT, JUST_MET, LIMIT_SPARE, MOST_TAKEN
 
 _LITTLE = 1e-3
 """Taking away ends when less than this part of what cells pay was taken away in a step."""
@@ -200,7 +200,7 @@ def _largest_part(
             variances[each.held.block.rows] += square @ (1 / (1 - part * values))
         return bool((variances <= allowed)[~met].all())
 
-    low, high = 0.0, 1 - 1e-9
+    low, high = 0.0, MOST_TAKEN
     if is_allowed(high):
         return high
     for _ in range(48):
