@@ -2,8 +2,8 @@
 
 None of them touches privacy: what a release costs is worked out in whole numbers from the rows that are released
 (`planner.questions.linear`), whatever a solver took for rounding. They decide when an answer counts as free, when
-two directions count as one, and where a search ends. The margins of exact noise are not here but beside the
-proofs that need them (`mechanisms.noise`, `mechanisms.deciders`), and how far and how often a solver steps is in its module.
+two directions count as one, and where a search ends. The margins of exact noise and of deciders are not here but
+beside the proofs that need them, and how far and how often a solver steps is in its own module.
 """
 
 # --- is a target met? ----------------------------------------------------------------------------------------
