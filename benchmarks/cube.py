@@ -10,8 +10,8 @@ import math
 import time
 from collections.abc import Sequence
 
-from mechanisms.least import helmert
-from mechanisms.least.subsets import Subset, subsets
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Subset, subsets
 
 ADULT = {
     "age": 74, "education": 16, "occupation": 15, "workclass": 9, "marital_status": 7, "relationship": 6, "race": 5,

@@ -26,8 +26,7 @@ from benchmarks.papers.fitness_for_use import marginals, prefix, ranges
 from benchmarks.papers.softmax import soft_max_fit
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.even import even_join
-from mechanisms.least.fitness import Strategy, fit
+from mechanisms.least.minimax import Strategy, even_join, fit
 from mechanisms.least.residual import join_residual
 
 

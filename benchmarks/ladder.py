@@ -28,11 +28,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.likely import join_to_likely, likely_queries, prior
 from mechanisms.gaussian.common import common, residual
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.gaussian.linear import Matrix, Mechanism
-from mechanisms.least.fitness import fit
-from mechanisms.least.residual import Prior, join_residual, join_to_targets, likely_queries, prices, prior
+from mechanisms.least.minimax import fit
+from mechanisms.least.residual import join_residual, join_to_targets, prices
 
 Query = tuple[Matrix, Matrix]
 """Rows and their largest variances."""
@@ -109,12 +110,17 @@ def plain_join(known: Known, query: Query) -> Matrix:
     return join_residual(known, rows) if len(rows) else rows
 
 
+Prior = tuple[Matrix, Matrix]
+
+
 def to_targets(likely: Prior | None, strength: float) -> Step:
     """Return the step that releases the cheapest rows to meet the targets."""
 
     def step(known: Known, query: Query) -> Matrix:
         weights = prices(known.profile, strength=strength)
-        return join_to_targets(known, *query, weights=weights, prior=likely).rows
+        if likely is None:
+            return join_to_targets(known, *query, weights=weights).rows
+        return join_to_likely(known, *query, weights=weights, likely=likely).rows
 
     return step
 

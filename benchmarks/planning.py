@@ -3,7 +3,7 @@
     python -m benchmarks.planning [largest number of cells, 4096]
 
 Random group-by/filter queries of at most 384 rows, each at a variance of 1, 1/2 or 1/4, planned one after the other by
-the join to targets with prices and a prior. The time of a query is planning it and adding what it releases to what is
+the join to targets with prices. The time of a query is planning it and adding what it releases to what is
 known; most queries late in a stream are free. Every size is a process of its own with one BLAS thread; times are CPU
 milliseconds, and in brackets the ratio to one Cholesky factorisation of a d x d matrix, measured along the way.
 """
@@ -23,7 +23,7 @@ from scipy.linalg import cholesky
 
 from benchmarks.ladder import Query, group_by
 from mechanisms.gaussian.known import nothing_known
-from mechanisms.least.residual import join_to_targets, likely_queries, prices, prior
+from mechanisms.least.residual import join_to_targets, prices
 
 DOMAINS = {64: (4, 16), 256: (16, 16), 1024: (4, 16, 16), 4096: (16, 16, 16)}
 HISTORY = {64: 1000, 256: 1000, 1024: 1000, 4096: 100}
@@ -51,14 +51,13 @@ def milliseconds(work: Callable[[], object]) -> float:
 def measure(cells: int) -> None:
     """Print one line for each stretch of the history."""
     sizes = DOMAINS[cells]
-    likely = prior(likely_queries([True] * len(sizes), list(sizes)))
     rows = np.random.default_rng(0).standard_normal((cells + 8, cells))
     matrix = rows.T @ rows
     known, times, free, reference = nothing_known(cells), [], [], []
 
     def step(W: np.ndarray, c: np.ndarray) -> None:
         nonlocal known
-        plan = join_to_targets(known, W, c, weights=prices(known.profile), prior=likely)
+        plan = join_to_targets(known, W, c, weights=prices(known.profile))
         known = known.with_rows(plan.rows, np.zeros(len(plan.rows)))
         free.append(len(plan.rows) == 0)
 

@@ -44,8 +44,9 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from benchmarks.papers import svg
+from benchmarks.papers.sharing import POWERS, p_identity, select_strategy, share
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.sharing import NOISES, Analyst, Select, p_identity, select_strategy, share
+from mechanisms.sharing import Analyst, Select
 
 CELLS, BITS = 64, 8
 COLOURS = {
@@ -201,7 +202,7 @@ def measured(
             ).joint
         joint = np.empty(len(table))
         joint[[i for i, _ in formed]] = found[key]
-        return np.asarray(joint * budget ** (-2 / NOISES[noise].power))
+        return np.asarray(joint * budget ** (-2 / POWERS[noise]))
 
     rows = []
     for table in tables:
@@ -222,7 +223,7 @@ def _alone(noise: str, select: Select) -> Callable[[Matrix, int], float]:
         if key not in found:
             one = share([Analyst(W)], budget=1.0, mechanism="utilitarian", noise=noise, select=select)
             found[key] = float(one.joint[0])
-        return found[key] * float(k ** (2 / NOISES[noise].power))
+        return found[key] * float(k ** (2 / POWERS[noise]))
 
     return look
 

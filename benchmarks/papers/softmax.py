@@ -25,7 +25,7 @@ from time import process_time
 import numpy as np
 
 from mechanisms.gaussian.linear import Matrix, row_space
-from mechanisms.least.fitness import Strategy, nuclear_bound
+from mechanisms.least.minimax import Strategy, nuclear_bound
 
 _DECREASE = 0.01
 """A step must lower F by this fraction of what its slope promises (Armijo)."""
@@ -94,7 +94,7 @@ def soft_max_fit(
     enough: float = 0.0,
     seconds: float = np.inf,
 ) -> Strategy:
-    """Return what SM-II finds for the problem of `mechanisms.least.fitness.fit`, with the same certificate.
+    """Return what SM-II finds for the problem of `mechanisms.least.minimax.fit`, with the same certificate.
 
     Args:
         V: shape (m, n), not all zero.

@@ -11,19 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mechanisms import interrupts
-from mechanisms.gaussian.linear import EIGENVALUE_CUT, Matrix, Mechanism, answerable, row_space, standardised, whitened
-
-_ANGLE = 1e-8
-"""Directions of two row spaces with a cosine above one minus this are the same direction."""
-
-
-@dataclass(frozen=True, eq=False)
-class Recreation:
-    """A_common omega_common + A_residual omega_residual is equivalent to M; adding N(0, Sigma_extra) makes it M."""
-
-    A_common: Matrix
-    A_residual: Matrix
-    Sigma_extra: Matrix
+from mechanisms.gaussian.linear import Matrix, Mechanism, answerable, row_space, standardised, whitened
+from mechanisms.tolerances import EIGENVALUE_CUT, INDEFINITE, SAME_DIRECTION
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +31,8 @@ class Stage:
 def common(one: Mechanism, other: Mechanism) -> Mechanism:
     """Return the maximal common mechanism of two: the most that is answerable from each (Algorithm 1).
 
-    B = basis of the shared row space, S_i the covariance of the best answers to B from mechanism i,
-    Sigma = (S_1 + S_2)/2 + |S_2 - S_1|/2, the least upper bound of both (Theorem 5.4).
+    B = basis of the shared row space, Sigma_i the covariance of the best answers to B from mechanism i,
+    Sigma = (Sigma_1 + Sigma_2)/2 + |Sigma_2 - Sigma_1|/2, the least upper bound of both (Theorem 5.4).
     """
     rows = [standardised(M).B for M in (one, other)]
     B = _shared(rows)
@@ -52,10 +41,10 @@ def common(one: Mechanism, other: Mechanism) -> Mechanism:
 
 
 def common_many(mechanisms: list[Mechanism], *, gap: float = 1e-6, max_steps: int = 20_000) -> Mechanism:
-    """Return the maximal common mechanism of any number: min tr(Sigma) s.t. Sigma >= S_i for all i (Theorem 5.3).
+    """Return the maximal common mechanism of any number: min tr(Sigma) s.t. Sigma >= Sigma_i for all i (Theorem 5.3).
 
-    Guarantee: Sigma >= S_i holds as computed, and tr(Sigma) is within `gap` (relative) of the dual bound
-    max sum_i <S_i, Z_i> over Z_i >= 0 with sum_i Z_i = I; ValueError if max_steps do not suffice.
+    Guarantee: Sigma >= Sigma_i holds as computed, and tr(Sigma) is within `gap` (relative) of the dual bound
+    max sum_i <Sigma_i, weight_i> over weight_i >= 0 with sum_i weight_i = I; ValueError if max_steps do not suffice.
     """
     if len(mechanisms) < 2:
         raise ValueError(f"at least two mechanisms are needed, got {len(mechanisms)}")
@@ -65,34 +54,34 @@ def common_many(mechanisms: list[Mechanism], *, gap: float = 1e-6, max_steps: in
 
 
 def least_upper_bound(matrices: list[Matrix], *, gap: float = 1e-6, max_steps: int = 20_000) -> Matrix:
-    """Return the Sigma of least trace with Sigma >= S_i for all i, by ADMM, with a certified relative gap.
+    """Return the Sigma of least trace with Sigma >= Sigma_i for all i, by ADMM, with a certified relative gap.
 
-    Y_i = Sigma - S_i >= 0 is split off. Each step gives a feasible Sigma (raised by the largest violation) and, from
-    the multipliers Z_i made to add up to I, a lower bound.
+    slack_i = Sigma - Sigma_i >= 0 is split off. Each step gives a feasible Sigma (raised by the largest violation) and,
+    from the multipliers weight_i made to add up to I, a lower bound.
     """
     size = len(matrices[0])
     if size == 0 or len(matrices) == 1:
         return matrices[0]
-    S = np.stack(matrices)
-    scale = float(np.trace(S.max(axis=0))) / size
-    S = S / scale
-    Y, drift, penalty = np.zeros_like(S), np.zeros_like(S), 1.0
-    upper, lower, best = np.inf, 0.0, S[0]
+    Sigmas = np.stack(matrices)
+    scale = float(np.trace(Sigmas.max(axis=0))) / size
+    Sigmas = Sigmas / scale
+    slack, drift, penalty = np.zeros_like(Sigmas), np.zeros_like(Sigmas), 1.0
+    upper, lower, best = np.inf, 0.0, Sigmas[0]
     for count in range(1, max_steps + 1):
         interrupts.check()
-        Sigma = (Y + S - drift).mean(axis=0) - np.eye(size) / (penalty * len(S))
-        eigenvalues, vectors = np.linalg.eigh(Sigma - S + drift)
-        Y_old, Y = Y, (vectors * np.maximum(eigenvalues, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
-        drift = drift + Sigma - S - Y
+        Sigma = (slack + Sigmas - drift).mean(axis=0) - np.eye(size) / (penalty * len(Sigmas))
+        eigenvalues, vectors = np.linalg.eigh(Sigma - Sigmas + drift)
+        before, slack = slack, (vectors * np.maximum(eigenvalues, 0.0)[:, None, :]) @ vectors.transpose(0, 2, 1)
+        drift = drift + Sigma - Sigmas - slack
         if count % 5 == 0:
-            feasible = _raised(Sigma, S)
+            feasible = _raised(Sigma, Sigmas)
             if np.trace(feasible) < upper:
                 upper, best = float(np.trace(feasible)), feasible
-            lower = max(lower, _dual_bound((vectors * np.maximum(-eigenvalues, 0.0)[:, None, :]), vectors, S))
+            lower = max(lower, _dual_bound((vectors * np.maximum(-eigenvalues, 0.0)[:, None, :]), vectors, Sigmas))
             if upper <= lower * (1 + gap):
                 return np.asarray(best * scale, dtype=np.float64)
             if count % 50 == 0:
-                factor = _rebalanced(np.linalg.norm(Sigma - S - Y), penalty * np.linalg.norm(Y - Y_old))
+                factor = _rebalanced(np.linalg.norm(Sigma - Sigmas - slack), penalty * np.linalg.norm(slack - before))
                 penalty, drift = penalty * factor, drift / factor
     raise ValueError(f"no common mechanism within a gap of {gap} after {max_steps} steps")
 
@@ -112,25 +101,6 @@ def residual(M: Mechanism, M_common: Mechanism) -> Mechanism:
     keep = eigenvalues > EIGENVALUE_CUT * np.max(lengths**2, initial=0.0)
     B = np.sqrt(eigenvalues[keep])[:, None] * (vectors[:, keep].T @ basis)
     return Mechanism(B, np.eye(len(B)))
-
-
-def recreation(M: Mechanism, M_common: Mechanism, M_residual: Mechanism) -> Recreation:
-    """Return the matrices that make M from the outputs of its two parts (Theorem 5.5).
-
-    With Sigma = L L^T: A = L (B^T L^-T)^+ B_part^T Sigma_part^-1 for each part; any root L gives the same.
-    """
-    pseudo = np.linalg.pinv(whitened(M).T, rcond=np.sqrt(EIGENVALUE_CUT))
-    left = np.linalg.cholesky(M.Sigma) @ pseudo
-    A_common = left @ np.linalg.solve(M_common.Sigma, M_common.B).T
-    A_residual = left @ np.linalg.solve(M_residual.Sigma, M_residual.B).T
-    used = A_common @ M_common.Sigma @ A_common.T + A_residual @ M_residual.Sigma @ A_residual.T
-    return Recreation(A_common, A_residual, M.Sigma - used)
-
-
-def recreate(omega_common: Matrix, omega_residual: Matrix, *, parts: Recreation) -> Matrix:
-    """Return the output of the mechanism, from those of the common and the residual mechanism (Algorithm 4)."""
-    answer: Matrix = parts.A_common @ omega_common + parts.A_residual @ omega_residual
-    return answer
 
 
 def sequence(mechanisms: list[Mechanism]) -> list[Stage]:
@@ -162,37 +132,37 @@ def _shared(rows: list[Matrix]) -> Matrix:
     basis = row_space(rows[0])
     for other in rows[1:]:
         left, cosines, _ = np.linalg.svd(basis @ row_space(other).T, full_matrices=False)
-        basis = left[:, cosines > 1 - _ANGLE].T @ basis
+        basis = left[:, cosines > 1 - SAME_DIRECTION].T @ basis
     return basis
 
 
 def _covariance(B: Matrix, rows: Matrix) -> Matrix:
-    """Return the covariance of the best answers to B from standardised independent rows: A A^T, A = B rows^+."""
-    A = B @ np.linalg.pinv(rows)
-    covariance: Matrix = A @ A.T
+    """Return the covariance of the best answers to B from standardised independent rows: L L^T, L = B rows^+."""
+    L = B @ np.linalg.pinv(rows)
+    covariance: Matrix = L @ L.T
     return covariance
 
 
-def _absolute(S: Matrix) -> Matrix:
-    eigenvalues, vectors = np.linalg.eigh(S)
+def _absolute(Sigmas: Matrix) -> Matrix:
+    eigenvalues, vectors = np.linalg.eigh(Sigmas)
     absolute: Matrix = (vectors * np.abs(eigenvalues)) @ vectors.T
     return absolute
 
 
-def _raised(Sigma: Matrix, S: Matrix) -> Matrix:
-    """Return Sigma + t I with the least t >= 0 such that it is above every S_i."""
-    lowest = float(np.linalg.eigvalsh(Sigma - S).min())
+def _raised(Sigma: Matrix, Sigmas: Matrix) -> Matrix:
+    """Return Sigma + t I with the least t >= 0 such that it is above every Sigma_i."""
+    lowest = float(np.linalg.eigvalsh(Sigma - Sigmas).min())
     return Sigma + max(0.0, -lowest) * np.eye(len(Sigma))
 
 
-def _dual_bound(scaled: Matrix, vectors: Matrix, S: Matrix) -> float:
-    """Return sum_i <S_i, N^-1/2 Z_i N^-1/2> with N = sum_i Z_i, or 0 if N is singular."""
-    Z = scaled @ vectors.transpose(0, 2, 1)
-    eigenvalues, basis = np.linalg.eigh(Z.sum(axis=0))
-    if eigenvalues[0] <= 1e-9 * eigenvalues[-1]:
+def _dual_bound(scaled: Matrix, vectors: Matrix, Sigmas: Matrix) -> float:
+    """Return sum_i <Sigma_i, N^-1/2 weight_i N^-1/2> with N = sum_i weight_i, or 0 if N is singular."""
+    weights = scaled @ vectors.transpose(0, 2, 1)
+    eigenvalues, basis = np.linalg.eigh(weights.sum(axis=0))
+    if eigenvalues[0] <= INDEFINITE * eigenvalues[-1]:
         return 0.0
     root = (basis / np.sqrt(eigenvalues)) @ basis.T
-    return float((S * (root @ Z @ root)).sum())
+    return float((Sigmas * (root @ weights @ root)).sum())
 
 
 def _rebalanced(primal: np.floating, dual: np.floating) -> float:

@@ -15,20 +15,7 @@ from scipy.linalg import qr, rq, solve_triangular
 from scipy.linalg.lapack import dtpmqrt, dtpqrt, dtrcon
 
 from mechanisms.gaussian.linear import Matrix, Mechanism, directions, whitened
-
-_OUTSIDE = 1e-6
-"""A row whose part outside the known row space is shorter than this fraction of it is inside: the part is rounding.
-
-Rows that are released on a grid leave the row space they were planned in by that much. If the part counted as a new
-direction, all that such a row tells would go into it.
-"""
-
-_HARDLY = 1e-10
-"""A direction that is known so many times less well than the best one is rounding as well.
-
-A row may open a direction by so little that rounding turns it; rows that tell what is really there, and come later,
-then leave it, and open another one beside it that nothing is known of.
-"""
+from mechanisms.tolerances import HARDLY, OUTSIDE
 
 _BLOCK = 32
 """Columns that LAPACK takes at a time."""
@@ -102,13 +89,13 @@ class Known:
         return answers
 
     def roots(self, W: Matrix) -> tuple[Matrix, Matrix]:
-        """Return Z with Z Z^T = W C^+ W^T, shape (k, r), and the part of W that nothing is known about, (k, d)."""
+        """Return roots with roots roots^T = W C^+ W^T, shape (k, r), and the part of W that is not known, (k, d)."""
         if self.basis is None:
             inside, outside = W, np.zeros_like(W)
         else:
             inside, outside = _split(W, self.basis)
-        Z: Matrix = solve_triangular(self.factor, inside.T, trans="T", check_finite=False).T
-        return Z, outside
+        roots: Matrix = solve_triangular(self.factor, inside.T, trans="T", check_finite=False).T
+        return roots, outside
 
     def _extended(self, B: Matrix) -> Matrix | None:
         """Return the basis with what B adds to it, None if that is everything."""
@@ -117,7 +104,7 @@ class Known:
         _, outside = _split(B, self.basis)
         is_new = ~_is_inside(B, outside)
         _, outside = _split(outside[is_new], self.basis)
-        new = directions(outside, _OUTSIDE * np.linalg.norm(B[is_new], axis=1))
+        new = directions(outside, OUTSIDE * np.linalg.norm(B[is_new], axis=1))
         return np.vstack([self.basis, new]) if self.rank + len(new) < self.cells else None
 
 
@@ -138,7 +125,7 @@ def _split(W: Matrix, basis: Matrix) -> tuple[Matrix, Matrix]:
 
 
 def _is_inside(W: Matrix, outside: Matrix) -> NDArray[np.bool_]:
-    found: NDArray[np.bool_] = np.linalg.norm(outside, axis=1) <= _OUTSIDE * np.linalg.norm(W, axis=1)
+    found: NDArray[np.bool_] = np.linalg.norm(outside, axis=1) <= OUTSIDE * np.linalg.norm(W, axis=1)
     return found
 
 
@@ -154,13 +141,13 @@ def _merged(factor: Matrix, outcome: Matrix, B: Matrix, y: Matrix) -> tuple[Matr
 
 def _clear(factor: Matrix, outcome: Matrix, basis: Matrix | None) -> tuple[Matrix, Matrix, Matrix | None]:
     """Return what is known without directions that are rounding; most often there are none, which is quick to see."""
-    if dtrcon(factor)[0] > _HARDLY:
+    if dtrcon(factor)[0] > HARDLY:
         return factor, outcome, basis
-    Q, R, order = qr(factor, pivoting=True, check_finite=False)
-    rank = int((np.abs(R.diagonal()) > _HARDLY * abs(R[0, 0])).sum())
+    Q, upper, order = qr(factor, pivoting=True, check_finite=False)
+    rank = int((np.abs(upper.diagonal()) > HARDLY * abs(upper[0, 0])).sum())
     if rank == len(factor):
         return factor, outcome, basis
     kept = np.zeros((rank, len(factor)))
-    kept[:, order] = R[:rank]
+    kept[:, order] = upper[:rank]
     smaller, axes = rq(kept, mode="economic", check_finite=False)
     return smaller, (Q.T @ outcome)[:rank], axes if basis is None else axes @ basis

@@ -13,17 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import qr, solve_triangular
 
+from mechanisms.tolerances import EIGENVALUE_CUT, RANK, RANK_OF_LONGEST
+
 Matrix = NDArray[np.float64]
 Indices = NDArray[np.intp]
-
-EIGENVALUE_CUT = 1e-8
-"""Eigenvalues of an information matrix below this fraction of the largest are rounding."""
-
-_RANK = 1e-8
-"""What a row adds to the others is rounding if it is shorter than this fraction of the row."""
-
-_ROUNDING = 1e-14
-"""The same as a fraction of the longest row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +33,19 @@ class Mechanism:
 
 @dataclass(frozen=True, eq=False)
 class Answerability:
-    """Either A, with M_wanted = A M_known + N(0, Sigma_extra), or a direction in which M_wanted tells more.
+    """Either L, with M_wanted = L M_known + N(0, Sigma_extra), or a direction in which M_wanted tells more.
 
     The direction v has v^T C_wanted v > v^T C_known v; no post-processing can make up for that.
     """
 
-    A: Matrix | None
+    L: Matrix | None
     Sigma_extra: Matrix | None
     direction: Matrix | None
 
     @property
     def holds(self) -> bool:
         """Whether the wanted mechanism is exactly answerable."""
-        return self.A is not None
+        return self.L is not None
 
 
 def independent(B: Matrix, variance: float) -> Mechanism:
@@ -74,7 +67,7 @@ def together(mechanisms: list[Mechanism]) -> Mechanism:
 
 
 def whitened(M: Mechanism) -> Matrix:
-    """Return L^-1 B with Sigma = L L^T: the rows of the same mechanism with noise N(0, I), shape (m, d)."""
+    """Return Sigma^-1/2 B, by a Cholesky factor: the rows of the same mechanism with noise N(0, I), shape (m, d)."""
     try:
         factor = np.linalg.cholesky(M.Sigma)
     except np.linalg.LinAlgError:
@@ -129,7 +122,7 @@ def answerable(wanted: Mechanism, known: Mechanism, *, tolerance: float = EIGENV
     """Return how to make `wanted` from `known` by post-processing, or why that is impossible (Theorem 3.5).
 
     C_wanted <= C_known in the Loewner order decides, up to `tolerance` of the larger one. The witness is
-    A = B_wanted C_known^+ B_known^T Sigma_known^-1, the least noisy of all unbiased ones.
+    L = B_wanted C_known^+ B_known^T Sigma_known^-1, the least noisy of all unbiased ones.
     """
     rows_wanted, rows_known = whitened(wanted), whitened(known)
     Q = row_space(np.vstack([rows_wanted, rows_known]))
@@ -141,8 +134,8 @@ def answerable(wanted: Mechanism, known: Mechanism, *, tolerance: float = EIGENV
         return Answerability(None, None, Q.T @ vectors[:, -1])
     factor = np.linalg.cholesky(known.Sigma)
     mixing = (wanted.B @ Q.T) @ np.linalg.pinv(right, rcond=np.sqrt(tolerance) / 10)
-    A = solve_triangular(factor, mixing.T, lower=True, trans="T").T
-    return Answerability(A, wanted.Sigma - mixing @ mixing.T, None)
+    L = solve_triangular(factor, mixing.T, lower=True, trans="T").T
+    return Answerability(L, wanted.Sigma - mixing @ mixing.T, None)
 
 
 def equivalent(one: Mechanism, other: Mechanism, *, tolerance: float = EIGENVALUE_CUT) -> bool:
@@ -153,7 +146,7 @@ def equivalent(one: Mechanism, other: Mechanism, *, tolerance: float = EIGENVALU
 def row_space(B: Matrix) -> Matrix:
     """Return an orthonormal basis of the row space, shape (rank, d)."""
     lengths = np.linalg.norm(B, axis=1)
-    return directions(B, np.maximum(_RANK * lengths, _ROUNDING * np.max(lengths, initial=0.0)))
+    return directions(B, np.maximum(RANK * lengths, RANK_OF_LONGEST * np.max(lengths, initial=0.0)))
 
 
 def directions(B: Matrix, shortest: Matrix) -> Matrix:
@@ -163,7 +156,7 @@ def directions(B: Matrix, shortest: Matrix) -> Matrix:
     """
     if not B.any():
         return np.zeros((0, B.shape[1]))
-    Q, R, order = qr(B.T, mode="economic", pivoting=True)
-    added = np.abs(R.diagonal())
+    Q, upper, order = qr(B.T, mode="economic", pivoting=True)
+    added = np.abs(upper.diagonal())
     basis: Matrix = Q[:, added > shortest[order[: len(added)]]].T
     return basis

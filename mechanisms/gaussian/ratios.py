@@ -13,6 +13,8 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
+from mechanisms.tolerances import FLOAT_SUM
+
 Floats = NDArray[np.float64]
 
 FLOOR = 2.0
@@ -24,34 +26,37 @@ NUISANCE = 0.02
 STEPS = 9
 """At so many means, equally far apart, is the interval of a variance worked out."""
 
-ROUNDING = 2.0**-48
-"""Relative rounding error that sums of floating-point numbers may have."""
-
 
 @dataclass(frozen=True, eq=False)
 class Noisy:
     """Numerators and denominators, each shape (G,), their variances and their covariance."""
 
-    N: Floats
-    D: Floats
-    N_variance: Floats
+    above: Floats
+    below: Floats
+    above_variance: Floats
     covariance: Floats
-    D_variance: Floats
+    below_variance: Floats
 
     @classmethod
-    def of(cls, N: Floats, D: Floats, *, values: Floats, blocks: Floats) -> Noisy:
-        """Return N values and D values, for coefficients N and D of shape (F,) or (G, F), and what they vary by."""
+    def of(cls, above: Floats, below: Floats, *, values: Floats, blocks: Floats) -> Noisy:
+        """Return the two products with values, for coefficients of shape (F,) or (G, F), and what they vary by."""
 
         def product(left: Floats, right: Floats) -> Floats:
             at = [["f", "gf"][left.ndim - 1], ["h", "gh"][right.ndim - 1]]
             found: Floats = np.einsum(f"{at[0]},gfh,{at[1]}->g", left, blocks, right, optimize=True)
             return found
 
-        return cls((values * N).sum(axis=1), (values * D).sum(axis=1), product(N, N), product(N, D), product(D, D))
+        return cls(
+            (values * above).sum(axis=1),
+            (values * below).sum(axis=1),
+            product(above, above),
+            product(above, below),
+            product(below, below),
+        )
 
     def variance(self, theta: Floats) -> Floats:
-        """Return the variance of N - theta D."""
-        found: Floats = self.N_variance - 2 * theta * self.covariance + theta**2 * self.D_variance
+        """Return the variance of above - theta below."""
+        found: Floats = self.above_variance - 2 * theta * self.covariance + theta**2 * self.below_variance
         return np.maximum(found, 0.0)
 
 
@@ -72,14 +77,18 @@ def fieller(noisy: Noisy, *, z: float, bottom: Floats, top: Floats) -> tuple[Flo
     """
     with np.errstate(all="ignore"):
         strict = z**2 + _least_square(noisy, bottom, top)
-        a = noisy.D**2 - strict * noisy.D_variance
-        b = noisy.N * noisy.D - strict * noisy.covariance
-        det = np.maximum(noisy.N_variance * noisy.D_variance - noisy.covariance**2, 0.0)
+        a = noisy.below**2 - strict * noisy.below_variance
+        b = noisy.above * noisy.below - strict * noisy.covariance
+        det = np.maximum(noisy.above_variance * noisy.below_variance - noisy.covariance**2, 0.0)
         # b^2 - a c without the terms that cancel.
-        form = noisy.D**2 * noisy.N_variance - 2 * noisy.N * noisy.D * noisy.covariance + noisy.N**2 * noisy.D_variance
+        form = (
+            noisy.below**2 * noisy.above_variance
+            - 2 * noisy.above * noisy.below * noisy.covariance
+            + noisy.above**2 * noisy.below_variance
+        )
         root = np.sqrt(np.maximum(strict * (form - strict * det), 0.0))
         first, second = np.sort(np.stack([(b - root) / a, (b + root) / a]), axis=0)
-        slack = ROUNDING * np.maximum(np.abs(first), np.abs(second))
+        slack = FLOAT_SUM * np.maximum(np.abs(first), np.abs(second))
         # a > 0: from the first to the second. a < 0: up to the first and from the second on, unless that is everything.
         outside = (a < 0) & (form > strict * det)
         low = np.where(a > 0, first - slack, np.where(outside & (first < bottom), second - slack, bottom))
@@ -91,7 +100,7 @@ def fieller(noisy: Noisy, *, z: float, bottom: Floats, top: Floats) -> tuple[Flo
 def _least_square(noisy: Noisy, bottom: Floats, top: Floats) -> Floats:
     """Return the least (N - theta D)^2 / v(theta) over the bounds: 0 if N / D is inside, else at one of them."""
     ends = [np.where(np.isfinite(end), end, 0.0) for end in (bottom, top)]
-    rests = [noisy.N - end * noisy.D for end in ends]
+    rests = [noisy.above - end * noisy.below for end in ends]
     known = [np.where(v > 0, rest**2 / v, np.inf) for rest, v in zip(rests, map(noisy.variance, ends), strict=True)]
     least = np.minimum(*known)
     bounded = np.isfinite(bottom) & np.isfinite(top) & np.isfinite(least)
@@ -111,12 +120,12 @@ def mean(values: Floats, blocks: Floats, *, centre: float, bottom: Floats, top: 
     """
     noisy = Noisy.of(np.array([0.0, 1.0]), np.array([1.0, 0.0]), values=values, blocks=blocks)
     low, high = fieller(noisy, z=z, bottom=bottom - centre, top=top - centre)
-    return _between(centre + noisy.N / at_least(noisy, 1.0), centre + low, centre + high, bottom, top)
+    return _between(centre + noisy.above / at_least(noisy, 1.0), centre + low, centre + high, bottom, top)
 
 
 def at_least(noisy: Noisy, least: float) -> Floats:
     """Return noisy sizes, none smaller than the least possible one nor than two of its deviations."""
-    return np.maximum(noisy.D, np.maximum(FLOOR * np.sqrt(noisy.D_variance), least))
+    return np.maximum(noisy.below, np.maximum(FLOOR * np.sqrt(noisy.below_variance), least))
 
 
 def variance(values: Floats, blocks: Floats, *, bottom: Floats, top: Floats, z: float, sample: bool) -> Estimate:
@@ -133,8 +142,8 @@ def variance(values: Floats, blocks: Floats, *, bottom: Floats, top: Floats, z: 
     least, most = fieller(sums, z=z_mean, bottom=bottom, top=top)
     size = at_least(sums, 2.0 if sample else 1.0)
     with np.errstate(all="ignore"):
-        value = (values[:, 2] - sums.N**2 / size) / (size - 1 if sample else size)
-        middle = np.clip(sums.N / size, least, most)
+        value = (values[:, 2] - sums.above**2 / size) / (size - 1 if sample else size)
+        middle = np.clip(sums.above / size, least, most)
     floor, ceiling = np.zeros(len(values)), _largest_variance(bottom, top, sample=sample)
     low, high = ceiling.copy(), floor.copy()
     for share in [*np.linspace(0.0, 1.0, STEPS), None]:
@@ -142,7 +151,7 @@ def variance(values: Floats, blocks: Floats, *, bottom: Floats, top: Floats, z: 
         rows = second - 2 * m[:, None] * first + (m**2)[:, None] * n
         noisy = Noisy.of(rows, n, values=values, blocks=blocks)
         if sample:
-            noisy = Noisy(noisy.N, noisy.D - 1, noisy.N_variance, noisy.covariance, noisy.D_variance)
+            noisy = Noisy(noisy.above, noisy.below - 1, noisy.above_variance, noisy.covariance, noisy.below_variance)
         ends = fieller(noisy, z=z_rest, bottom=floor, top=ceiling)
         low, high = np.minimum(low, ends[0]), np.maximum(high, ends[1])
     return _between(value, low, high, floor, ceiling)

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 
 from mechanisms.gaussian.known import Known
 from mechanisms.gaussian.linear import Matrix
+from mechanisms.tolerances import ENTRY
 
 Mask = NDArray[np.bool_]
-
-_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +123,7 @@ def _of_averages(known: Known, then: Known, answers: Answers, deviations: float)
 
 def _without_rounding(rows: Matrix, of: Matrix) -> Matrix:
     """Return rows with 0 for what is tiny beside what they were made of: people who all have the same value."""
-    return np.where(np.abs(rows) > _ROUNDING * np.abs(of).max(axis=1, keepdims=True), rows, 0.0)
+    return np.where(np.abs(rows) > ENTRY * np.abs(of).max(axis=1, keepdims=True), rows, 0.0)
 
 
 def _guessed(known: Known, rows: Matrix) -> tuple[Matrix, Matrix]:

@@ -1,7 +1,7 @@
 """Rows with targets and what is known, in blocks, and what a solution costs once it meets all targets.
 
-What `orbits` and `splitting` have in common: they look for new information, one matrix for each
-block, on coordinates in which all that is asked and known has room.
+`ascent`, `splitting` and `refined` look for new information, one matrix for each block, on coordinates in which all
+that is asked and known has room.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
+from mechanisms.tolerances import FAINT, FULL_RANK
 
-FAINT = 1e-12
-"""Information below this part of the largest is rounding."""
-
-_GRID, _LEVELS = 17, 3
-"""The best scale is looked for on a grid, then on finer ones around what was best."""
+_GRID, _FRESH_GRID, _LEVELS = 17, 33, 3
+"""The best scale is looked for on a grid, then on finer ones around what was best; finer at once if nothing is known,
+since a scale then takes less work."""
 
 
 @dataclass(frozen=True, eq=False)
 class Block:
     """One block: row `rows[j]` of the problem has the part V[j], on coordinates that stand for the cells `cells`.
 
-    `known` are rows that are known with variance one, (k, D) as V is (m, D); None if there are none.
+    `known` are rows that are known with variance one, as wide as V is; None if there are none.
     """
 
     rows: Indices
@@ -37,7 +37,10 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """A block on the span of its rows and of what is known: V = L Q, known = B Q, Q orthonormal (None: all)."""
+    """A block on the span of its rows and of what is known: V = L Q, known = B Q, for V over the roots of targets.
+
+    Q is orthonormal, or None if the span is everything. On rows it is V itself, and L is one: quicker if there are few.
+    """
 
     rows: Indices
     cells: Indices
@@ -45,6 +48,7 @@ class Part:
     L: Matrix
     B: Matrix
     Q: Matrix | None
+    is_on_rows: bool = False
 
     def metric(self, mu: Matrix) -> Matrix:
         """Return G with G G^T = Q diag(mu) Q^T, lower triangular."""
@@ -57,6 +61,20 @@ class Part:
     def spread(self, rows: Matrix) -> Matrix:
         """Return rows on the block's own coordinates."""
         return rows if self.Q is None else np.asarray(rows @ self.Q)
+
+
+def fresh_part(V: Matrix) -> Part:
+    """Return a block of rows with targets of one, nothing of it known; on its rows if these are fewer than cells."""
+    rows, cells = np.arange(len(V)), np.arange(V.shape[1])
+    narrow = V.T if len(V) < V.shape[1] else V
+    lengths = np.linalg.norm(narrow, axis=1)
+    even = narrow / np.where(lengths > 0, lengths, 1.0)[:, None]
+    squares = np.linalg.eigvalsh(even.T @ even)
+    if squares[0] <= FULL_RANK * squares[-1] and len(row_space(even)) < narrow.shape[1]:
+        return part_of(Block(rows, V, cells), np.ones(len(V)))
+    if len(V) < V.shape[1]:
+        return Part(rows, cells, 1, np.eye(len(V)), np.zeros((0, len(V))), V, is_on_rows=True)
+    return Part(rows, cells, 1, V, V[:0], None)
 
 
 def part_of(block: Block, c: Matrix) -> Part:
@@ -85,14 +103,14 @@ class Piece:
 def piece(rows: Matrix, V: Matrix, B: Matrix, G: Matrix) -> Piece:
     """Return the piece of rows, where V and B are what is asked and known, all on coordinates in which G is one.
 
-    With K + R = F F^T and F^-1 R F^-T = X diag(shares) X^T, the squares are those of V F^-T X.
+    With a Cholesky factor F of C_known + R, and vectors of F^-1 R F^-T, the squares are those of V F^-T vectors.
     """
     R = rows.T @ rows
     C = B.T @ B + R
     factor = np.linalg.cholesky(C + FAINT * float(C.diagonal().max()) * np.eye(len(C)))
     half = solve_triangular(factor, rows.T, lower=True, check_finite=False)
-    shares, X = np.linalg.eigh(half @ half.T)
-    z = X.T @ solve_triangular(factor, V.T, lower=True, check_finite=False)
+    shares, vectors = np.linalg.eigh(half @ half.T)
+    z = vectors.T @ solve_triangular(factor, V.T, lower=True, check_finite=False)
     return Piece(outside(rows, G), z.T**2, np.clip(shares, 0.0, 1.0))
 
 
@@ -138,6 +156,20 @@ class Problem:
         self.squares *= members[:, None]
         self.paid = self.profile([part.B for part in parts])  # for what is known
 
+    @property
+    def is_known(self) -> bool:
+        """Whether anything is known."""
+        return any(len(part.B) for part in self.parts)
+
+    @property
+    def is_met(self) -> bool:
+        """Whether what is known meets all targets by itself."""
+        variances = np.zeros(self.count)
+        for part in self.parts:
+            known = nothing_known(part.L.shape[1]).with_rows(part.B, np.zeros(len(part.B)))
+            variances[part.rows] += known.variances(part.L)
+        return bool((variances <= 1).all())
+
     def profile(self, rows: Sequence[Matrix]) -> Matrix:
         """Return what cells pay for rows of each part."""
         found = np.zeros(len(self.sizes))
@@ -168,10 +200,26 @@ class Problem:
             low, high = (float(scales[at - 1]) if at else low), float(scales[min(at + 1, len(scales) - 1)])
         return best
 
+    def topped(self, rows: list[Matrix], variances: Matrix, profile: Matrix) -> Solution:
+        """Return the same if nothing is known, for information that has these variances and costs that profile.
+
+        A row whose variance is above one is measured by itself as well, by 1 - scale / variance. Weights of rows and
+        cells that do not bind vanish together, and their ratio, on which such a row's variance depends, is the last to
+        come right. The cost is convex in the scale.
+        """
+        low, high = 0.0, float(variances.max())
+        for _ in range(_LEVELS):
+            scales = np.linspace(low, high, _FRESH_GRID)
+            more = np.maximum(1 - scales[:, None] / variances, 0)
+            costs = (scales[:, None] * profile + more @ self.squares).max(axis=1)
+            at = len(costs) - 1 - int(np.argmin(costs[::-1]))
+            low, high = scales[max(at - 1, 0)], scales[min(at + 1, _FRESH_GRID - 1)]
+        return Solution(float(costs[at]), rows, float(scales[at]), more[at])
+
     def _variances(self, scales: Matrix, pieces: Sequence[Piece]) -> Matrix:
         found = np.zeros((len(scales), self.count))
         for part, each in zip(self.parts, pieces, strict=True):
-            found[:, part.rows] += (1 / np.maximum(1 + np.outer(scales - 1, each.shares), 1e-12)) @ each.squares.T
+            found[:, part.rows] += (1 / np.maximum(1 + np.outer(scales - 1, each.shares), FAINT)) @ each.squares.T
         return found
 
     def rows(self, found: Solution) -> tuple[Matrix, ...]:

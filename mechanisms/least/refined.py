@@ -5,9 +5,9 @@ compares what cells pay, sorted, as a dictionary does; its least solution is uni
 level: while the cells that were found to bind pay no more than their caps t_i, the most that any other pays, s, is made
 as small as it can be. Those of them that bind get the cap s, and the rest is the next level.
 
-In the notation of `mechanisms.least.orbits`, with nothing known, a level is the dual problem
+In the notation of `mechanisms.least.minimax`, with nothing known, a level is the dual problem
 
-    max over lambda, mu of Phi - sum_j lambda_j - sum_i mu_i t_i,   Phi = 2 sum_b copies_b tr (N_b^1/2 P_b N_b^1/2)^1/2
+    max over lambda, mu of Phi - sum_j lambda_j - sum_i mu_i t_i,   Phi = 2 sum_b copies_b tr (N_b^1/2 S_b N_b^1/2)^1/2
 
 where cells without a cap have t_i = 0, and weights mu_i of sum one. Phi is concave, and its slopes are the variances
 and the profile. We add eps times the logarithm of every weight and follow the maximum as eps falls, by Newton's method.
@@ -15,7 +15,7 @@ There every weight times its slack is eps: 1 - variance for a row, t_i or s less
 all targets are met, no cell pays more than its cap, s is above its least by at most eps for each weight, and the cells
 that bind are those whose slack vanishes. As caps are a little above what is least, weights stay finite.
 
-N^1/2 P N^1/2 has the roots sigma. In its own basis every row and cell has a vector e: its square is the variance, or
+N^1/2 S N^1/2 has the roots sigma. In its own basis every row and cell has a vector e: its square is the variance, or
 what is paid. The second derivatives, times both weights, are sums over k, l of e_k e'_k e_l e'_l / (sigma_k + sigma_l),
 positive between a row and a cell and else negative; 1 / sigma = integral of exp(-sigma u) du makes them sums of few
 squares of products.
@@ -35,9 +35,7 @@ from scipy.linalg import cho_factor, cho_solve, svd
 from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix
 from mechanisms.least.blocks import Problem, outside
-
-_RISE = 1e-6
-"""The dearest cell pays no more than this part above what it paid before."""
+from mechanisms.tolerances import RISE, SINGULAR, UNKNOWN
 
 _FIRST_GAP, _LEAST_GAP, _GAP = 1e-4, 8e-7, 2e-3
 """How near the first level comes to its least cost, how near at most so as to come below what was found, and how near
@@ -64,12 +62,6 @@ _FEWEST = 12
 _SPACING = 1.4
 """Between the logarithms of u at which the integral is taken: it is then right to about exp(-pi^2 / spacing)."""
 
-_ROUNDING = 1e-13
-"""Singular values are known up to this part of the largest."""
-
-_FAINT = 1e-7
-"""No weight is smaller than this part of the largest to begin with."""
-
 _WORK = 4e9
 """About so many multiplications are made at most. Then the levels that were found must do."""
 
@@ -93,7 +85,7 @@ def refined(problem: Problem, first: tuple[Matrix, Matrix], cost: float, *, work
         cost: what the dearest cell pays in the solution that was found.
         work: about how many multiplications may be made.
     """
-    rows, cells = (np.maximum(weights / weights.sum(), _FAINT) for weights in first)
+    rows, cells = (np.maximum(weights / weights.sum(), UNKNOWN) for weights in first)
     count = int(work / _work_of(problem))
     if float(cells.min()) * len(cells) >= _SURE or count < _FEWEST:
         return None
@@ -106,7 +98,7 @@ def _dearest(problem: Problem, x: Matrix, cost: float, steps: Iterator[int]) -> 
     """Return a centre at which no cell pays more than the cost found, None if there is none near enough."""
     everywhere = _Level(problem, np.arange(len(problem.sizes)), np.zeros(len(problem.sizes)))
     for centre in everywhere.path(x, _LEAST_GAP, steps):
-        if centre.gap <= _FIRST_GAP and centre.most <= cost * (1 + _RISE):
+        if centre.gap <= _FIRST_GAP and centre.most <= cost * (1 + RISE):
             return centre
     return None
 
@@ -114,7 +106,7 @@ def _dearest(problem: Problem, x: Matrix, cost: float, steps: Iterator[int]) -> 
 def _below(problem: Problem, best: _Centre, cost: float, steps: Iterator[int]) -> Refined | None:
     """Return the last solution that was found on the way down, None if there is nothing below the dearest cells."""
     top, free = best, np.flatnonzero(problem.squares.any(axis=0))  # no row speaks of the others
-    cap = cost if best.most <= cost else cost * (1 + _RISE)
+    cap = cost if best.most <= cost else cost * (1 + RISE)
     caps = np.full(len(best.profile), cap)
     while True:
         interrupts.check()
@@ -206,7 +198,7 @@ class _Level:
         for _ in range(_TRIES):
             x = point.x * np.exp(size * step)
             moved = _Point(self.problem, x / float(self.free @ x))
-            if self._value(moved, eps) >= here + 0.01 * size * slope - 1e-13 * abs(here):
+            if self._value(moved, eps) >= here + 0.01 * size * slope - SINGULAR * abs(here):
                 break
             size *= _SHORTER
         return moved
@@ -224,9 +216,9 @@ class _Point:
         self.size = 0.0
         for part in problem.parts:
             G = part.metric(cells / problem.sizes)
-            A = np.sqrt(rows[part.rows] / part.copies)[:, None] * (part.L @ G)
-            _, roots, Y = svd(A, full_matrices=False, check_finite=False)
-            self.spectra.append((G, np.maximum(roots, _ROUNDING * roots[0]), Y.T))
+            weighted = np.sqrt(rows[part.rows] / part.copies)[:, None] * (part.L @ G)
+            _, roots, Y = svd(weighted, full_matrices=False, check_finite=False)
+            self.spectra.append((G, np.maximum(roots, SINGULAR * roots[0]), Y.T))
             self.size += 2 * part.copies * float(roots.sum())
 
     @cached_property

@@ -1,10 +1,10 @@
 """The least information beyond what is known, where far more is known than is needed: ADMM on the dual.
 
-There the fixed point of `orbits` is slow: what is missing is a small difference of large matrices. This way
+There the fixed point of `ascent` is slow: what is missing is a small difference of large matrices. This way
 does not form it, but takes an eigendecomposition a step and many steps.
 
 Dual: for weights mu of the cells, N_b = diag(mu / sizes) and any Z_b with Z_b^T Z_b <= N_b, no cost that meets the
-    targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b K_b Z_b^T).
+    targets is below sum_j (sum_b sqrt(copies_b) z_jb v_jb^T)_+^2 - sum_b copies_b tr(Z_b C_known_b Z_b^T).
 ADMM solves it for fixed mu (as in `trace`), and mu follows the costs every few steps.
 """
 
@@ -16,6 +16,8 @@ from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Bound, Piece, Problem, Solution, piece
+from mechanisms.least.trace import in_ball
+from mechanisms.tolerances import FAINT, START_RIDGE, TINY, WEIGHT_FLOOR
 
 _MOVE, _LEAST_MOVE = 1.6, 0.25
 """How far the weights of cells follow costs between solutions of the dual, at first and at least."""
@@ -67,8 +69,9 @@ def _followed(weights: Matrix, ratios: Matrix, power: float) -> Matrix:
 class _Splitting:
     """ADMM on the dual for fixed weights of the cells: U = Z, U free and Z in the spectral unit ball.
 
-    Coordinates are those in which N = 1: K' = G^T K G, V' = V G. Then penalty * drift tends to sqrt(lambda) V' - U K',
-    and R' to its absolute value (Y^T Y)^1/2: what the ball cut off. `root` are the sqrt(lambda) of the rows.
+    Coordinates are those in which N = 1: C_known' = G^T C_known G, V' = V G. Then penalty * drift tends to
+    E = sqrt(lambda) V' - U C_known', and R' to its absolute value (E^T E)^1/2: what the ball cut off. `root` are the
+    sqrt(lambda) of the rows.
     """
 
     def __init__(self, problem: Problem, root: Matrix, mu: Matrix, start: Solution) -> None:
@@ -80,12 +83,12 @@ class _Splitting:
             new = rows @ self.metrics[i] * np.sqrt(start.scale)
             values = np.linalg.eigvalsh(new.T @ new)
             sizes += values[values > 1e-6 * values[-1]].tolist()
-            C = self.K[i] + new.T @ new
-            C[np.diag_indices_from(C)] += 1e-9 * float(C.diagonal().max())
-            A = self.root[part.rows, None] * self.V[i]
-            U = np.linalg.solve(C, A.T).T
-            self.Z.append(_in_ball(U)[0])
-            self.drift.append(A - U @ self.K[i])
+            C = self.C_known[i] + new.T @ new
+            C[np.diag_indices_from(C)] += START_RIDGE * float(C.diagonal().max())
+            weighted = self.root[part.rows, None] * self.V[i]
+            U = np.linalg.solve(C, weighted.T).T
+            self.Z.append(in_ball(U)[0])
+            self.drift.append(weighted - U @ self.C_known[i])
         self.penalty = float(np.mean(sizes)) if sizes else 1.0
         self.drift = [drift / self.penalty for drift in self.drift]
         self._factorise()
@@ -95,10 +98,10 @@ class _Splitting:
         pairs = list(zip(self.problem.parts, self.metrics, strict=True))
         self.V = [part.L @ G / np.sqrt(part.copies) for part, G in pairs]
         self.B = [part.B @ G for part, G in pairs]
-        self.K = [B.T @ B for B in self.B]
+        self.C_known = [B.T @ B for B in self.B]
 
     def _factorise(self) -> None:
-        self.factors = [cho_factor(K + self.penalty * np.eye(len(K)), check_finite=False) for K in self.K]
+        self.factors = [cho_factor(C + self.penalty * np.eye(len(C)), check_finite=False) for C in self.C_known]
 
     def move(self, mu: Matrix) -> None:
         """Go on with other weights of the cells."""
@@ -106,7 +109,7 @@ class _Splitting:
         self._set_out(mu)
         for i, (old, new) in enumerate(zip(before, self.metrics, strict=True)):
             Z = solve_triangular(new, old @ self.Z[i].T, lower=True, check_finite=False).T
-            self.Z[i] = _in_ball(Z)[0]
+            self.Z[i] = in_ball(Z)[0]
             kept = solve_triangular(old, self.drift[i].T, lower=True, trans="T", check_finite=False).T
             self.drift[i] = kept @ new
         self._factorise()
@@ -117,9 +120,9 @@ class _Splitting:
         inner = np.zeros(self.problem.count)
         self.cuts = []
         for i, part in enumerate(self.problem.parts):
-            A = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
-            U = cho_solve(self.factors[i], A.T, check_finite=False).T
-            before, (self.Z[i], Y, roots) = self.Z[i], _in_ball(U + self.drift[i])
+            weighted = self.root[part.rows, None] * self.V[i] + self.penalty * (self.Z[i] - self.drift[i])
+            U = cho_solve(self.factors[i], weighted.T, check_finite=False).T
+            before, (self.Z[i], Y, roots) = self.Z[i], in_ball(U + self.drift[i])
             self.cuts.append((Y, roots - 1))
             self.drift[i] = self.drift[i] + U - self.Z[i]
             primal += part.copies * float(((U - self.Z[i]) ** 2).sum())
@@ -127,7 +130,7 @@ class _Splitting:
             spent += part.copies * float(((self.Z[i] @ self.B[i].T) ** 2).sum())
             inner[part.rows] += part.copies * (self.V[i] * self.Z[i]).sum(axis=1)
         self.root = np.clip(inner, self.root / _FAST, self.root * _FAST)
-        self.root = np.maximum(self.root, 1e-9 * self.root.max())
+        self.root = np.maximum(self.root, WEIGHT_FLOOR * self.root.max())
         self._balance(primal, dual)
         multipliers = np.maximum(inner, 0.0) ** 2
         return Bound(float(multipliers.sum()) - spent, multipliers, float(multipliers.sum()))
@@ -148,35 +151,19 @@ class _Splitting:
     def _piece(self, i: int) -> Piece:
         """Return R of a part as it is now, and then a few times a better one.
 
-        w (K + R)^-1 w^T <= w_1 K^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at w_2 = w (K + R)^-1 R.
-        So the best information for the rows w_2, as if nothing were known, is never worse for the rows w than R is.
+        w (C_known + R)^-1 w^T <= w_1 C_known^-1 w_1^T + w_2 R^-1 w_2^T for w_1 + w_2 = w, with equality at
+        w_2 = w (C_known + R)^-1 R. So the best information for the rows w_2, as if nothing were known, is never worse
+        for the rows w than R is.
         """
         (Y, over), part = self.cuts[i], self.problem.parts[i]
-        R = (Y * (self.penalty * over)) @ Y.T + _DIM * self.penalty * np.eye(len(self.K[i]))
-        A = self.root[part.rows, None] * self.V[i]
-        rows = A[:0]
+        R = (Y * (self.penalty * over)) @ Y.T + _DIM * self.penalty * np.eye(len(self.C_known[i]))
+        weighted = self.root[part.rows, None] * self.V[i]
+        rows = weighted[:0]
         for _ in range(_REFINED):
-            C = self.K[i] + R
-            C[np.diag_indices_from(C)] += 1e-12 * float(C.diagonal().max())
-            rest = np.linalg.solve(C, A.T).T @ R
+            C = self.C_known[i] + R
+            C[np.diag_indices_from(C)] += FAINT * float(C.diagonal().max())
+            rest = np.linalg.solve(C, weighted.T).T @ R
             squares, Y = np.linalg.eigh(rest.T @ rest)
-            rows = (np.maximum(squares, 1e-30 * squares[-1]) ** 0.25 * Y).T
+            rows = (np.maximum(squares, TINY**2 * squares[-1]) ** 0.25 * Y).T
             R = rows.T @ rows
         return piece(rows, self.V[i] * np.sqrt(part.copies), self.B[i], self.metrics[i])
-
-
-def _in_ball(T: Matrix) -> tuple[Matrix, Matrix, Matrix]:
-    """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
-    those singular values.
-    """
-    if len(T) < T.shape[1]:
-        squares, X = np.linalg.eigh(T @ T.T)
-        roots = np.sqrt(np.maximum(squares, 0.0))
-        large = roots > 1
-        nearest: Matrix = (X / np.maximum(roots, 1.0)) @ (X.T @ T)
-        return nearest, (T.T @ X[:, large]) / roots[large], roots[large]
-    squares, Y = np.linalg.eigh(T.T @ T)
-    roots = np.sqrt(np.maximum(squares, 0.0))
-    large = roots > 1
-    nearest = ((T @ Y) / np.maximum(roots, 1.0)) @ Y.T
-    return nearest, Y[:, large], roots[large]

@@ -23,8 +23,9 @@ import numpy as np
 
 from mechanisms.gaussian.linear import Indices, Matrix
 from mechanisms.least.blocks import Block
-from mechanisms.least.orbits import Plan, least
+from mechanisms.least.minimax import Plan, least
 from mechanisms.least.within import least_within
+from mechanisms.tolerances import CONSTANT, FAINT, UNKNOWN
 
 Key = tuple[tuple[int, int], ...]
 """The name of a block: ascending axes, each with an orbit."""
@@ -34,16 +35,13 @@ _ALIKE = 0.02
 
 _PROBES = 6
 
-_FAINT = 1e-12
-"""What is known to less than this part of what is known best is rounding."""
-
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """Rows on the product of some axes: X (m, n_1, n_2, ...), with largest variances c (m,)."""
+    """Rows on the product of some axes: W (m, n_1, n_2, ...), with largest variances c (m,)."""
 
     axes: tuple[int, ...]
-    X: Matrix
+    W: Matrix
     c: Matrix
 
 
@@ -58,7 +56,7 @@ class Given:
     def whitened(self) -> Matrix:
         """C^-1/2, but for what is rounding."""
         values, vectors = np.linalg.eigh(self.C)
-        least = 1e-7 * float(values[-1]) or 1.0  # one where nothing is known
+        least = UNKNOWN * float(values[-1]) or 1.0  # one where nothing is known
         return np.asarray((vectors / np.sqrt(np.maximum(values, least))) @ vectors.T)
 
 
@@ -100,7 +98,7 @@ def orbits(sizes: Sequence[int], asked: Sequence[Asked], given: Sequence[Given],
     signatures: list[list[list[bytes]]] = [[[] for _ in range(size)] for size in sizes]
     for one in asked:
         for place, axis in enumerate(one.axes):
-            for atom, signature in enumerate(_signatures(np.moveaxis(one.X, place + 1, 1), one.c)):
+            for atom, signature in enumerate(_signatures(np.moveaxis(one.W, place + 1, 1), one.c)):
                 signatures[axis][atom].append(signature)
     found = []
     for axis, size in enumerate(sizes):
@@ -113,16 +111,16 @@ def orbits(sizes: Sequence[int], asked: Sequence[Asked], given: Sequence[Given],
     return Orbits(tuple(found))
 
 
-def _signatures(X: Matrix, c: Matrix) -> list[bytes]:
-    """Return for every atom of the first axis of rows X (m, n, ...) what it is asked for.
+def _signatures(W: Matrix, c: Matrix) -> list[bytes]:
+    """Return for every atom of the first axis of rows W (m, n, ...) what it is asked for.
 
     That is what rows on several atoms have there, and which rows live on it alone, in any order.
     """
-    flat = np.round(X.reshape(*X.shape[:2], math.prod(X.shape[2:])), 9) + 0.0
+    flat = np.round(W.reshape(*W.shape[:2], math.prod(W.shape[2:])), 9) + 0.0
     live = np.abs(flat).max(axis=2, initial=0.0) > 0
     alone = np.isin(live.sum(axis=1), 1)
     found = []
-    for atom in range(X.shape[1]):
+    for atom in range(W.shape[1]):
         state = hashlib.sha256(np.ascontiguousarray(flat[~alone, atom]).tobytes())
         for single in sorted(
             flat[row, atom].tobytes() + c[row].tobytes() for row in np.flatnonzero(alone & live[:, atom])
@@ -135,7 +133,7 @@ def _signatures(X: Matrix, c: Matrix) -> list[bytes]:
 def _split(labels: Indices, known: Given, place: int, shape: list[int]) -> Indices:
     """Return the orbits of an axis, split where swapping atoms changes what is known.
 
-    With W = C^-1/2 it changes nothing if W (C' - C) W is zero: what is known faintly counts as much as what is known
+    It changes nothing if C^-1/2 (C' - C) C^-1/2 is zero: what is known faintly counts as much as what is known
     well.
     """
     points = np.arange(math.prod(shape)).reshape(shape)
@@ -239,9 +237,9 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
     parts: dict[Key, list[tuple[int, Matrix]]] = {}
     places = []
     for one in asked:
-        place = np.full(len(one.X), -1, dtype=np.intp)
+        place = np.full(len(one.W), -1, dtype=np.intp)
         constant = _constant(one, found)
-        for j in np.flatnonzero(one.X.any(axis=tuple(range(1, one.X.ndim)))).tolist():
+        for j in np.flatnonzero(one.W.any(axis=tuple(range(1, one.W.ndim)))).tolist():
             label = _label(one, j, found)
             row = constant[j]
             name = repr((one.axes, label)).encode() + (np.round(row, 9) + 0.0).tobytes()
@@ -269,7 +267,7 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
 
 def _constant(one: Asked, found: Orbits) -> Matrix:
     """Return the constant parts of all rows along all axes: (m, orbits, ...)."""
-    table = one.X
+    table = one.W
     for place, axis in enumerate(one.axes):
         table = np.moveaxis(np.tensordot(table, found.constant(axis), axes=(place + 1, 1)), -1, place + 1)
     return table
@@ -279,7 +277,7 @@ def _label(one: Asked, row: int, found: Orbits) -> Key:
     """Return the axes along which a row lives on one atom of a larger orbit."""
     label = []
     for place, axis in enumerate(one.axes):
-        live = np.flatnonzero(np.moveaxis(one.X[row], place, 0).reshape(one.X.shape[place + 1], -1).any(axis=1))
+        live = np.flatnonzero(np.moveaxis(one.W[row], place, 0).reshape(one.W.shape[place + 1], -1).any(axis=1))
         orbit = int(found.labels[axis][live[0]])
         if len(live) == 1 and found.counts[axis][orbit] > 1:
             label.append((axis, orbit))
@@ -324,12 +322,12 @@ def _known(one: Given, key: Key, found: Orbits) -> Matrix | None:
             table = rest / (len(atoms) - 1)
             kept.remove(axis)
         else:
-            E = found.constant(axis)
+            constant = found.constant(axis)
             for place in (left, right):
-                table = np.moveaxis(np.tensordot(table, E, axes=(place, 1)), -1, place)
-    D = math.prod(found.shape[axis] for axis in kept)
-    values, vectors = np.linalg.eigh(table.reshape(D, D))
-    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[values > _FAINT * values[-1]]
+                table = np.moveaxis(np.tensordot(table, constant, axes=(place, 1)), -1, place)
+    wide = math.prod(found.shape[axis] for axis in kept)
+    values, vectors = np.linalg.eigh(table.reshape(wide, wide))
+    rows = (np.sqrt(np.maximum(values, 0.0)) * vectors).T[values > FAINT * values[-1]]
     return np.array([_widened(row, kept, at, found).ravel() for row in rows]) if len(rows) else None
 
 
@@ -342,7 +340,7 @@ def _piece(found: Orbits, key: Key, rows: Matrix, partners: Mapping[int, int]) -
         width = [1] * table.ndim
         width[place + 1] = found.shape[axis]
         table = table / np.sqrt(found.counts[axis]).reshape(width)
-    limit = 1e-9 * float(np.abs(table).max(initial=0.0))
+    limit = CONSTANT * float(np.abs(table).max(initial=0.0))
     varying = {axis for place, axis in enumerate(rest) if float(np.ptp(table, axis=place + 1).max(initial=0.0)) > limit}
     varying |= {partners[axis] for axis in varying if partners.get(axis) in rest}
     table = table[(slice(None), *(slice(None) if axis in varying else 0 for axis in rest))]

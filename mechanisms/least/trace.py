@@ -2,7 +2,7 @@
 
 Primal: min tr(R) over R >= 0 with w (diag(D) + R)^-1 w^T <= 1 for every row w of W; D > 0.
 Dual: max over U with U^T U <= 1 and lambda of 2 sum_j sqrt(lambda_j) u_j w_j^T - tr(U D U^T) - sum_j lambda_j.
-At the optimum sqrt(lambda_j) = u_j w_j^T and R = (Y^T Y)^1/2 with Y = diag(sqrt lambda) W - U D. See `residual`
+At the optimum sqrt(lambda_j) = u_j w_j^T and R = (E^T E)^1/2 with E = diag(sqrt lambda) W - U D. See `residual`
 for how other problems are brought into this form.
 """
 
@@ -13,12 +13,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from mechanisms import interrupts
 from mechanisms.gaussian.linear import Matrix
-
-_LEAST = 1e-9
-"""No row alone costs less than this fraction of releasing it: rounding must not make it free."""
-
-_ROUNDING = 1e-13
-"""Of the best-known direction, this much is added to what is known about all."""
+from mechanisms.tolerances import LEAST_ALONE, SQUARES, TINY, WEIGHT_FLOOR, WHITE
 
 
 def alone(W: Matrix, D: Matrix) -> Matrix:
@@ -30,15 +25,15 @@ def alone(W: Matrix, D: Matrix) -> Matrix:
     for _ in range(20):
         shifted = D + gamma[:, None]
         variance, slope = (W**2 / shifted).sum(axis=1), ((W / shifted) ** 2).sum(axis=1)
-        gamma = np.maximum(gamma + (variance - 1) * variance / slope, _LEAST * lengths)
+        gamma = np.maximum(gamma + (variance - 1) * variance / slope, LEAST_ALONE * lengths)
     return gamma
 
 
 def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matrix, Matrix]:
     """Return X with R = X^T X that meets the targets, and the best U found; stop at a cost within `gap` of its value.
 
-    ADMM on U = Z, U free and Z in the spectral unit ball, with lambda in closed form; step * drift tends to Y. Start as
-    if each row were alone: u (D + gamma) = sqrt(lambda) w with u of length one, Y = gamma u. Every fourth step R is
+    ADMM on U = Z, U free and Z in the spectral unit ball, with lambda in closed form; step * drift tends to E. Start as
+    if each row were alone: u (D + gamma) = sqrt(lambda) w with u of length one, E = gamma u. Every fourth step R is
     made to meet the targets.
     """
     gamma = alone(W, D)
@@ -47,13 +42,13 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
     directions *= root[:, None]
     step = float(gamma.mean())
     start = (1 + gamma / step)[:, None] * directions
-    Z = _in_ball(start)
+    Z, _, _ = in_ball(start)
     drift = start - Z
     cost, X, bound, U_best = np.inf, W, -np.inf, Z
     for count in range(1, max_steps + 1):
         interrupts.check()
         U = (root[:, None] * W + step * (Z - drift)) / (D + step)
-        Z_old, Z = Z, _in_ball(U + drift)
+        Z_old, (Z, _, _) = Z, in_ball(U + drift)
         drift = drift + U - Z
         inner = np.maximum((W * Z).sum(axis=1), 0.0)
         value = float((inner**2).sum() - (Z**2 @ D).sum())
@@ -67,7 +62,7 @@ def cheapest(W: Matrix, D: Matrix, *, gap: float, max_steps: int) -> tuple[Matri
                 break
             factor = _balance(np.linalg.norm(U - Z), np.linalg.norm(Z - Z_old))
             step, drift = step * factor, drift / factor
-        root = np.maximum(np.clip(inner, root * 0.3, root * 3.0), 1e-9 * root.max())
+        root = np.maximum(np.clip(inner, root * 0.3, root * 3.0), WEIGHT_FLOOR * root.max())
     return X, U_best
 
 
@@ -78,25 +73,35 @@ def _balance(primal: np.floating, dual: np.floating) -> float:
     return 0.5 if dual > 3 * primal else 1.0
 
 
-def _in_ball(Z: Matrix) -> Matrix:
-    """Return the nearest matrix whose singular values are at most one."""
-    squares, vectors = np.linalg.eigh(Z @ Z.T)
-    nearest: Matrix = (vectors / np.sqrt(np.maximum(squares, 1.0))) @ (vectors.T @ Z)
-    return nearest
+def in_ball(U: Matrix) -> tuple[Matrix, Matrix, Matrix]:
+    """Return the nearest matrix with singular values of at most one; the right singular vectors that had more, and
+    those singular values.
+    """
+    if len(U) < U.shape[1]:
+        squares, left = np.linalg.eigh(U @ U.T)
+        roots = np.sqrt(np.maximum(squares, 0.0))
+        large = roots > 1
+        nearest: Matrix = (left / np.maximum(roots, 1.0)) @ (left.T @ U)
+        return nearest, (U.T @ left[:, large]) / roots[large], roots[large]
+    squares, right = np.linalg.eigh(U.T @ U)
+    roots = np.sqrt(np.maximum(squares, 0.0))
+    large = roots > 1
+    nearest = ((U @ right) / np.maximum(roots, 1.0)) @ right.T
+    return nearest, right[:, large], roots[large]
 
 
-def _root(Y: Matrix) -> Matrix:
-    """Return X with X^T X = (Y^T Y)^1/2: X = (Y Y^T)^-1/4 Y, but for parts that are rounding."""
-    squares, vectors = np.linalg.eigh(Y @ Y.T)
-    keep = squares > 1e-14 * squares[-1]
-    X: Matrix = (vectors[:, keep] / squares[keep] ** 0.25).T @ Y
+def _root(E: Matrix) -> Matrix:
+    """Return X with X^T X = (E^T E)^1/2: X = (E E^T)^-1/4 E, but for parts that are rounding."""
+    squares, vectors = np.linalg.eigh(E @ E.T)
+    keep = squares > SQUARES * squares[-1]
+    X: Matrix = (vectors[:, keep] / squares[keep] ** 0.25).T @ E
     return X
 
 
 def _meeting(W: Matrix, D: Matrix, X: Matrix, directions: Matrix) -> Matrix:
     """Return X, with what rows of W that miss their targets lack on top, scaled to meet all targets just so.
 
-    With K = (D + X^T X)^-1, adding t u^T u lowers the variance of w by t (w K u)^2 / (1 + t u K u). Of its
+    With C = D + X^T X, adding t u^T u lowers the variance of w by t (w C^-1 u)^2 / (1 + t u C^-1 u). Of its
     direction when alone, and of w itself, which always works, the cheaper one is added.
     """
     W_white = _whitened(W, D, X)
@@ -113,23 +118,26 @@ def _meeting(W: Matrix, D: Matrix, X: Matrix, directions: Matrix) -> Matrix:
 
 
 def _whitened(rows: Matrix, D: Matrix, X: Matrix) -> Matrix:
-    """Return Z with Z Z^T = rows (diag(D) + X^T X)^-1 rows^T, up to rounding that keeps the inverse positive."""
+    """Return white with white white^T = rows (diag(D) + X^T X)^-1 rows^T, up to rounding that keeps it positive."""
     C = X.T @ X
-    C[np.diag_indices_from(C)] += D + _ROUNDING * float((C.diagonal() + D).max())
-    Z: Matrix = solve_triangular(cholesky(C, lower=True, check_finite=False), rows.T, lower=True, check_finite=False).T
-    return Z
+    C[np.diag_indices_from(C)] += D + WHITE * float((C.diagonal() + D).max())
+    white: Matrix = solve_triangular(
+        cholesky(C, lower=True, check_finite=False), rows.T, lower=True, check_finite=False
+    ).T
+    return white
 
 
 def least_scale(W: Matrix, D: Matrix, X: Matrix, *, target: float = 1.0) -> float:
     """Return the least t such that diag(W (diag(D) + t X^T X)^-1 W^T) <= target, or 1e15 if that is less.
 
-    With Z_W Z_W^T = W K W^T and so on for K = (D + X^T X)^-1, and Z_X^T Z_X = Q diag(shares) Q^T, the variances are
-    |Z_W|^2 - (Z_W Q)^2 (t - 1) shares / (1 + (t - 1) shares).
+    For C = D + X^T X let W_white = W C^-1/2, X_white = X C^-1/2, and let `shares` and `vectors` be those of
+    X_white X_white^T. The variances are |W_white|^2 - sum parts (t - 1) shares / (1 + (t - 1) shares), where
+    parts = (W_white X_white^T vectors)^2 / shares.
     """
-    Z = _whitened(np.vstack([W, X]), D, X)
-    W_white, X_white = Z[: len(W)], Z[len(W) :]
+    white = _whitened(np.vstack([W, X]), D, X)
+    W_white, X_white = white[: len(W)], white[len(W) :]
     shares, vectors = np.linalg.eigh(X_white @ X_white.T)
-    shares = np.clip(shares, 1e-15, 1 - 1e-15)
+    shares = np.clip(shares, TINY, 1 - TINY)
     parts = (W_white @ (X_white.T @ vectors)) ** 2 / shares
     total = (W_white**2).sum(axis=1)
 

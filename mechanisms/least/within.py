@@ -2,10 +2,10 @@
 
 A plan is known that keeps within: what everybody would release alone, one beside the other. Wanted is one that charges
 the cells less. Cells that no row, asked or known, shares with the others are a problem of their own, a *group*. In each
-group the plan is sought whose cells pay the least part of what they may (`orbits`). If it does not keep
+group the plan is sought whose cells pay the least part of what they may (`minimax`). If it does not keep
 within, since nothing can be saved in some cell and no search ends exactly there, it is the known plan.
 
-Then what is too much is taken away. With R new and K known information, C = K + R, a row w has the variance w C^-1 w^T.
+Then what is too much is taken away. With R new information, C = C_known + R, a row w has the variance w C^-1 w^T.
 Taking away Delta <= R charges every cell less, whatever Delta is. It leaves the variance of w as it is if and only if
 Delta C^-1 w^T = 0. So in coordinates where C is one, Delta must vanish on the rows that are just met; the largest one
 that does, below R, is R shorted to their complement (a Schur complement). As much of it is taken away as the other rows
@@ -24,14 +24,9 @@ from scipy.sparse.csgraph import connected_components
 
 from mechanisms import interrupts
 from mechanisms.gaussian.linear import Indices, Matrix, row_space
-from mechanisms.least.blocks import FAINT, Block, Bound
-from mechanisms.least.orbits import Plan, least
-
-_SPARE = 1e-10
-"""So much less is released than allowed, so that nothing passes a limit by rounding."""
-
-_MET = 1e-10
-"""Rows whose variance is within this part of what is allowed are just met."""
+from mechanisms.least.blocks import Block, Bound
+from mechanisms.least.minimax import Plan, least
+from mechanisms.tolerances import FAINT, JUST_MET, LIMIT_SPARE, MOST_TAKEN
 
 _LITTLE = 1e-3
 """Taking away ends when less than this part of what cells pay was taken away in a step."""
@@ -52,7 +47,7 @@ def least_within(
     """Return rows with which row j has variance at most c_j, and which charge every cell at most one, if that is found.
 
     Args:
-        blocks, c, sizes, members, gap: as in `mechanisms.least.orbits.least`.
+        blocks, c, sizes, members, gap: as in `mechanisms.least.minimax.least`.
         instead: for each block the rows of a plan that charges every cell at most one. No variance will be larger than
             with them (but for 1e-10, which is spared for rounding), or than c_j.
 
@@ -67,8 +62,8 @@ def least_within(
         numbers, parts = zip(*_parts(blocks, cells, asked), strict=True)
         found = least(parts, c[asked], sizes=sizes[cells], members=members[asked], gap=gap)
         kept, columns = found.rows, [np.isin(blocks[number].cells, cells) for number in numbers]
-        if instead is not None and found.cost > 1 - _SPARE:
-            less = np.sqrt(1 - _SPARE)
+        if instead is not None and found.cost > 1 - LIMIT_SPARE:
+            less = np.sqrt(1 - LIMIT_SPARE)
             kept = tuple(less * instead[number][:, own] for number, own in zip(numbers, columns, strict=True))
         for number, own, each in zip(numbers, columns, trimmed(parts, kept, c[asked]), strict=True):
             wide = np.zeros((len(each), len(own)))
@@ -110,12 +105,12 @@ def _parts(blocks: Sequence[Block], cells: Indices, asked: Indices) -> Iterator[
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A block with its information: V and K on coordinates Q in which all of it has room, and new information R."""
+    """A block with its information: V and C_known on coordinates Q with room for all of it, and R, which is new."""
 
     block: Block
     Q: Matrix
     V: Matrix
-    K: Matrix
+    C_known: Matrix
     R: Matrix
 
     @classmethod
@@ -133,25 +128,25 @@ class _Held:
 
 @dataclass(frozen=True, eq=False)
 class _White:
-    """The same where C is one: `half` is C^1/2, z are the rows asked for, M is R."""
+    """The same where C is one: `half` is C^1/2, z are the rows asked for, R is the new information."""
 
     held: _Held
     half: Matrix
     z: Matrix
-    M: Matrix
+    R: Matrix
 
     @classmethod
     def of(cls, held: _Held) -> _White:
-        values, vectors = np.linalg.eigh(held.K + held.R)
+        values, vectors = np.linalg.eigh(held.C_known + held.R)
         values = np.maximum(values, FAINT * float(values[-1]))
         half, back = (vectors * np.sqrt(values)) @ vectors.T, (vectors / np.sqrt(values)) @ vectors.T
         return cls(held, half, held.V @ back, back @ held.R @ back)
 
     def shorted(self, is_met: NDArray[np.bool_]) -> tuple[Matrix, Matrix]:
-        """Return the eigenvalues and vectors of the largest matrix below M that vanishes on rows that are met."""
+        """Return the eigenvalues and vectors of the largest matrix below R that vanishes on rows that are met."""
         frozen = self.z[is_met[self.held.block.rows]]
         F = row_space(frozen / np.linalg.norm(frozen, axis=1, keepdims=True)) if len(frozen) else self.z[:0]
-        free = self.M - (self.M @ F.T) @ np.linalg.pinv(F @ self.M @ F.T, hermitian=True) @ (F @ self.M)
+        free = self.R - (self.R @ F.T) @ np.linalg.pinv(F @ self.R @ F.T, hermitian=True) @ (F @ self.R)
         rest = np.eye(len(free)) - F.T @ F
         values, vectors = np.linalg.eigh(rest @ free @ rest)
         return np.clip(values, 0.0, 1.0), vectors
@@ -174,7 +169,7 @@ def trimmed(blocks: Sequence[Block], rows: Sequence[Matrix], c: Matrix) -> tuple
     for _ in range(min(steps, 2 * len(c))):
         interrupts.check()
         white = [_White.of(each) for each in held]
-        met = _variances(white, len(c)) >= allowed * (1 - _MET)
+        met = _variances(white, len(c)) >= allowed * (1 - JUST_MET)
         found = [each.shorted(met) for each in white]
         part = _largest_part(white, found, allowed, met)
         before = sum(float(np.trace(each.R)) for each in held)
@@ -207,7 +202,7 @@ def _largest_part(
             variances[each.held.block.rows] += square @ (1 / (1 - part * values))
         return bool((variances <= allowed)[~met].all())
 
-    low, high = 0.0, 1 - 1e-9
+    low, high = 0.0, MOST_TAKEN
     if is_allowed(high):
         return high
     for _ in range(48):

@@ -2,7 +2,7 @@
 
 Attributes are columns cut into atoms. What is known of a marginal is kept apart by its parts in the residual basis:
 for a subset A of the attributes, the marginal with its mean along every axis taken away, and its precision
-(mechanisms/least/helmert.py). Parts of different subsets are independent of each other, so nothing larger than a
+(mechanisms/least/marginals.py). Parts of different subsets are independent of each other, so nothing larger than a
 marginal is ever formed.
 """
 
@@ -16,9 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms.least import helmert
-from mechanisms.least import subsets as marginals
-from mechanisms.least.subsets import Subset, subsets
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Subset, subsets
 from planner.basics.limits import MAX_FOLDED, MAX_MARGINAL_WORK
 from planner.cells.workload import Workload
 from planner.cells.workspace import Axis, Floats, Ints, Workspace
@@ -171,7 +170,7 @@ def _plain(number: int, workspace: Workspace, A: Subset, y: Floats, variance: fl
     """Return what the marginal on A with independent noise of equal variance tells."""
 
     def centred(part: Subset) -> Floats:
-        return marginals.centred(y.sum(axis=tuple(place for place, i in enumerate(A) if i not in part)))
+        return helmert.without_means(y.sum(axis=tuple(place for place, i in enumerate(A) if i not in part)))
 
     return MarginalEvidence(number, workspace, helmert.plain(workspace.shape, A, variance), centred)
 

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mechanisms.least.subsets import Subset
+from mechanisms.least.marginals import Subset
 from planner.cells.workspace import Floats
 from planner.history import marginals
 from planner.history.chart import Brought, Evidence

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from mechanisms.gaussian.known import Known, nothing_known
-from mechanisms.least.even import even_join
+from mechanisms.least.minimax import even_join
 from mechanisms.least.residual import join_to_targets, prices
 from planner.basics.cache import BoundedCache, array_bytes
 from planner.cells.workspace import Axis, Feature, Floats, Workspace

@@ -10,6 +10,7 @@ import numpy as np
 
 from mechanisms.gaussian import ratios
 from mechanisms.gaussian.ratios import Estimate, Noisy
+from mechanisms.tolerances import FLOAT_SUM
 from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
 from planner.ledger.accounts import Release
@@ -86,7 +87,7 @@ def _estimate(aggregate: Aggregate, recipe: Recipe, known: Estimates, s: int, z:
     if aggregate.kind in ("count", "sum"):
         part = recipe.parts[0]
         value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
-        half = z * sd + ratios.ROUNDING * np.abs(value)
+        half = z * sd + FLOAT_SUM * np.abs(value)
         return Estimate(value, value - half, value + half), sd
     (bottom, top), (values, blocks) = recipe.bounds[s], known.only(recipe.parts)
     with np.errstate(all="ignore"):

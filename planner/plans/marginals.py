@@ -15,9 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from mechanisms.least import helmert
-from mechanisms.least.helmert import Rows
-from mechanisms.least.subsets import Subset
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Rows, Subset
+from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
 from planner.cells.workload import Recipe
@@ -188,7 +188,7 @@ def planned(
         cost=None,
         path="free",
     )
-    if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * (1 + 1e-9)).all():
+    if (known.variances[:, 0] <= np.array([targets[A] for A in question.sets]) * MET).all():
         return known
     return _charged(known, _missing(question, before, targets), targets)
 

@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 
 from mechanisms import interrupts
+from mechanisms.tolerances import MET
 from planner.basics.errors import BadValue, TooLarge
 from planner.cells.costs import Cost, rho_of
 from planner.cells.workload import Placement, Recipe, Workload
@@ -334,7 +335,7 @@ class Planner:
         """Return the task that releases what is missing, by one way to spread it; None if that does not work out."""
         now, wanted = recall.known.variances(recall.W), np.tile(targets, found.question.groups)
         for slack in (1 - 1e-6, 1 - 1e-3):
-            aims = np.where(now <= wanted * (1 + 1e-9), np.maximum(now, wanted), wanted * slack)
+            aims = np.where(now <= wanted * MET, np.maximum(now, wanted), wanted * slack)
             try:
                 rows = recall.missing(aims) if way == "join" else recall.evenly(aims)
                 if rows is None:
@@ -370,7 +371,7 @@ class Planner:
             reach = max(nonlinear.distinct_reach(question), 1)
             noise = Noise.of(float(reach / (2 * self.rho)) * (1 + 1e-5))
         variance = 1 / sum((1 / body.noise(release).variance for release in history), 0.0) if history else np.inf
-        free = variance <= noise.variance * (1 + 1e-9) or not question.size
+        free = variance <= noise.variance * MET or not question.size
         cost = None if free else nonlinear.distinct_cost(question, noise)
         return DistinctTask(
             table=table,
@@ -391,7 +392,7 @@ class Planner:
             draws = nonlinear.draws_for_rho(question, rho=self.rho, alpha=alpha)
         found = self._history(question.digest, table)
         reached = [nonlinear.rank_error(question, body.draws(release), alpha=alpha) for release in found]
-        wanted = draws.rank_error * (1 + 1e-9)
+        wanted = draws.rank_error * MET
         history = tuple(release for release, error in zip(found, reached, strict=True) if error <= wanted)[:1]
         cost = None if history or not question.size else nonlinear.quantile_cost(question, draws)
         return QuantileTask(
@@ -423,4 +424,4 @@ def rho_of_each(settings: Settings, prepared: Sequence[Prepared]) -> Fraction | 
 
 
 def _met(task: LinearTask, targets: Floats) -> bool:
-    return bool((task.variances <= targets * (1 + 1e-9)).all())
+    return bool((task.variances <= targets * MET).all())

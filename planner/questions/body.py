@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.least.helmert import Rows
+from mechanisms.least.marginals import Rows
 from planner.basics.cache import BoundedCache
 from planner.cells.workspace import Axis, Feature, Ints, Workspace
 from planner.ledger.accounts import Stored
@@ -146,7 +146,7 @@ def questions(body: Mapping[str, Any]) -> frozenset[str]:
 def marginals(workspace: Workspace, made: Sequence[Rows], y: Sequence[Sequence[int]]) -> bytes:
     """Return the stored form of marginals: y = k (r x) + noise of deviation 2^bits, k = ceil(scale / |r|).
 
-    For each part, in order, the rows r are the Helmert rows of its axes (mechanisms.least.helmert), the last fastest.
+    For each part, in order, the rows r are the Helmert rows of its axes (mechanisms.least.marginals), the last fastest.
     """
     parts = [
         {"part": list(rows.A), "scale": rows.scale, "bits": rows.bits, "y": list(told)}

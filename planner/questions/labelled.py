@@ -12,6 +12,7 @@ import numpy as np
 from sqlglot import exp
 
 from mechanisms.noise import accounting, selection
+from mechanisms.tolerances import MET
 from planner.basics.errors import BadValue, TooLarge, Unsupported
 from planner.basics.limits import MAX_CELLS
 from planner.cells.costs import Cost, constant, simplified, to_units
@@ -197,7 +198,7 @@ def rank_error(question: Labelled, draws: Sequence[tuple[Fraction, Fraction]], *
     if question.aggregate.interval:
         for epsilon, offset in draws[1:]:
             own = selection.rank_error(size, p=p, epsilon=epsilon, rows=rows, alpha=alpha / 2)
-            errors.append(2 * abs(float(offset)) if own <= abs(offset) * (1 + 1e-9) else math.inf)
+            errors.append(2 * abs(float(offset)) if own <= abs(offset) * MET else math.inf)
     return max(errors) if len(draws) > 1 or not question.aggregate.interval else math.inf
 
 

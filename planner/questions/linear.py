@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mechanisms.least.fitness import fit
+from mechanisms.least.minimax import fit
 from planner.basics.errors import TooLarge
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
 from planner.cells.workload import Placement, Workload

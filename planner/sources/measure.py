@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from mechanisms.deciders import claims, deciders
 from mechanisms.deciders.claims import Buckets, Histogram, Ranks, Totals
 from mechanisms.deciders.deciders import Decider
-from mechanisms.least import helmert
-from mechanisms.least.helmert import Rows
-from mechanisms.least.subsets import Subset
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Rows, Subset
 from mechanisms.noise import sampling, selection
 from planner.basics.errors import SourceFailed
 from planner.basics.limits import CACHE_ENTRIES, ROW_BITS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.papers.softmax import SoftMaxima, soft_max_fit, soft_maxima
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import fit
+from mechanisms.least.minimax import fit
 
 seeds = st.integers(0, 2**32 - 1)
 

@@ -19,6 +19,7 @@ from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.gaussian.linear import Mechanism, row_space, standardised
 from mechanisms.gaussian.signals import Answers, SignalToNoise
 from mechanisms.least.residual import join_residual
+from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge, Unsupported
 from planner.cells.costs import Cost, dearest
 from planner.cells.workload import Recipe
@@ -30,9 +31,6 @@ from planner.plans.release import Residual
 from planner.policy.table import Table
 from planner.questions import linear
 from planner.questions.linear import Measurement, Question
-
-_MET = 1 + 1e-9
-"""A variance that is larger by less than this is the same: rounding. The planner allows as much."""
 
 _SEEN = 1 + 1e-6
 """A look is not worth a release if all that it would tell is known with variances larger by less than this."""
@@ -171,7 +169,7 @@ def _analysis(number: int, strategy: Strategy, chart: Chart) -> Analysis:
     rows = chart.place(question, np.ldexp(measurement.rows(question).astype(float), -measurement.bits))
     cost = linear.cost(question, measurement, rows_per_unit=question.workspace.table.max_rows_per_unit)
     targets = np.tile(strategy.variances, question.groups)
-    return Analysis(number=number, answers=answers, W=W[counted], targets=targets[counted], rows=rows * _MET, cost=cost)
+    return Analysis(number=number, answers=answers, W=W[counted], targets=targets[counted], rows=rows * MET, cost=cost)
 
 
 def _answers(W: Floats, recipes: Sequence[Recipe]) -> Answers:
@@ -244,7 +242,7 @@ def _course(ground: Ground, shared: Sequence[Floats], known: Known, missing: Mis
 
 def _missing(known: Known, wanted: Floats, missing: Missing, *, W: Floats, targets: Floats) -> Floats:
     """Return rows to release so that `wanted` is known; none if W is within its targets already."""
-    if (known.variances(W) <= targets * _MET).all():
+    if (known.variances(W) <= targets * MET).all():
         return wanted[:0]
     rows = missing(known, wanted) if known.rank else wanted
     kept: Floats = rows[(rows**2).sum(axis=1) > _CUT * (wanted**2).sum(axis=1).max()]

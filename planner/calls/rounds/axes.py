@@ -3,7 +3,7 @@
 Every question and every release lives on a few of the axes, so that the product of all columns is never formed. An
 axis is a column cut into atoms, or the two ends of a column that is summed (`planner.history.chart`). What the
 questions do not tell apart is found in `mechanisms.least.symmetry`, and the cheapest release in
-`mechanisms.least.orbits`; here its rows become integers on small charts.
+`mechanisms.least.minimax`; here its rows become integers on small charts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mechanisms.least.subsets import Subset
+from mechanisms.least.marginals import Subset
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_DENSE, MAX_ROUND_ROWS
 from planner.cells.workspace import Axis, Floats, Workspace

@@ -11,10 +11,11 @@ import numpy as np
 from mechanisms import interrupts
 from mechanisms.gaussian.known import Known
 from mechanisms.least.residual import Join
+from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge
 from planner.basics.limits import MAX_IDENTITY_CELLS
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
-from planner.calls.rounds.solve import MET, CellLimits, RoundSolver, Solver
+from planner.calls.rounds.solve import CellLimits, RoundSolver, Solver
 from planner.cells.costs import to_units_down
 from planner.cells.workspace import Floats
 from planner.ledger.accounts import Charge, total

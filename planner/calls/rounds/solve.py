@@ -17,14 +17,23 @@ import numpy as np
 
 from mechanisms import interrupts, sharing
 from mechanisms.gaussian.known import Known
-from mechanisms.least import helmert
-from mechanisms.least.even import even_join
-from mechanisms.least.orbits import Plan as Least
+from mechanisms.least import marginals as helmert
+from mechanisms.least.minimax import Plan as Least
+from mechanisms.least.minimax import even_join
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
+from mechanisms.tolerances import MET
 from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
-from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
+from planner.calls.rounds.batches import (
+    Linear,
+    Whole,
+    by_cuts,
+    into_batches,
+    merge,
+    points,
+    rows_and_marginals,
+)
 from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.cells.workspace import Floats
@@ -50,8 +59,6 @@ NEAR = 1.5
 """Variances up to so many times their targets are rounding, and smaller targets make up for it. Beyond, a question is
 answered on a chart that has no room for what the plan counts on."""
 
-MET = 1 + 1e-9
-"""A variance that is larger by less than this is the same: the planner allows as much."""
 
 SEVERAL = 1 - 1e-7
 """The same where several analysts plan together: what one of them shares with nobody then costs no more than alone."""

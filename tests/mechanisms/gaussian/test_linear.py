@@ -27,11 +27,11 @@ def test_the_two_mechanisms_of_example_3_3_are_equivalent_and_cost_one_half() ->
     assert rho(EXAMPLE_A) == pytest.approx(0.5, abs=1e-14)
     assert rho(EXAMPLE_B) == pytest.approx(0.5, abs=1e-14)
     forward = answerable(EXAMPLE_B, EXAMPLE_A)
-    assert forward.A is not None
-    np.testing.assert_allclose(forward.A, np.array([[1, 2, -1], [1, -1, 2]]) / 3, atol=1e-12)
+    assert forward.L is not None
+    np.testing.assert_allclose(forward.L, np.array([[1, 2, -1], [1, -1, 2]]) / 3, atol=1e-12)
     np.testing.assert_allclose(forward.Sigma_extra, 0, atol=1e-12)
     back = answerable(EXAMPLE_A, EXAMPLE_B)
-    np.testing.assert_allclose(back.A, EXAMPLE_A.B, atol=1e-12)
+    np.testing.assert_allclose(back.L, EXAMPLE_A.B, atol=1e-12)
 
 
 @given(families(count=1))
@@ -49,10 +49,10 @@ def test_answerability_comes_with_a_witness_or_a_direction(family: list[Mechanis
     wanted, known = family
     verdict = answerable(wanted, known)
     if verdict.holds:
-        assert verdict.A is not None
+        assert verdict.L is not None
         assert verdict.Sigma_extra is not None
-        np.testing.assert_allclose(verdict.A @ known.B, wanted.B, atol=1e-6)
-        extra = wanted.Sigma - verdict.A @ known.Sigma @ verdict.A.T
+        np.testing.assert_allclose(verdict.L @ known.B, wanted.B, atol=1e-6)
+        extra = wanted.Sigma - verdict.L @ known.Sigma @ verdict.L.T
         np.testing.assert_allclose(extra, verdict.Sigma_extra, atol=1e-8)
         assert np.linalg.eigvalsh(extra).min() > -1e-6
     else:

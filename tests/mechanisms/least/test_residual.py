@@ -10,8 +10,8 @@ from mechanisms.gaussian.common import common, residual
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix, Mechanism, independent, information, standardised
 from mechanisms.least import residual as join_module
-from mechanisms.least.fitness import fit
-from mechanisms.least.residual import join_residual, join_to_targets, likely_queries, prices, prior
+from mechanisms.least.minimax import fit
+from mechanisms.least.residual import join_residual, join_to_targets, prices
 from tests.mechanisms.matrices import families, known_from
 
 seeds = st.integers(0, 2**32 - 1)
@@ -105,7 +105,7 @@ def test_one_row_without_history_is_released_as_it_is() -> None:
 
 
 def test_the_cheapest_top_up_for_one_row_solves_the_secular_equation() -> None:
-    """The least trace is gamma with q (C + gamma)^-1 q^T = v (ALGEBRA, section 4)."""
+    """The least trace is gamma with q (C + gamma)^-1 q^T = v (docs/design/algebra.md)."""
     rng = np.random.default_rng(5)
     B, q = ranges(8, 6, rng), ranges(8, 1, np.random.default_rng(1))
     found = join_to_targets(known_from(B), q, np.array([0.3]), gap=1e-6, max_steps=2000)
@@ -120,18 +120,16 @@ def test_without_history_the_least_total_is_within_the_gap_of_the_bound() -> Non
     assert found.bound / 16 <= fit(prefix, np.ones(16)).cost
 
 
-@pytest.mark.parametrize("with_prior", [False, True])
 @pytest.mark.parametrize(("history", "rows"), [(20, 4), (80, 4), (400, 4), (60, 1), (400, 30)])
 def test_the_subspace_used_on_large_domains_costs_little_more_than_the_full_problem(
-    history: int, rows: int, with_prior: bool, monkeypatch: pytest.MonkeyPatch
+    history: int, rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(2)
     known, W, c = known_from(ranges(120, history, rng)), ranges(120, rows, rng), np.full(rows, 0.1)
-    metric = prior(likely_queries([True], [120])) if with_prior else None
     weights = prices(known.profile)
-    full = join_to_targets(known, W, c, weights=weights, prior=metric)
+    full = join_to_targets(known, W, c, weights=weights)
     monkeypatch.setattr(join_module, "_DENSE", 8)
-    small = join_to_targets(known, W, c, weights=weights, prior=metric)
+    small = join_to_targets(known, W, c, weights=weights)
     assert (known.with_rows(small.rows, np.zeros(len(small.rows))).variances(W) <= 0.1 * (1 + 1e-8)).all()
     assert full.bound * (1 - 1e-6) <= small.cost <= full.cost * 1.01
     assert small.bound <= full.cost * (1 + 1e-6)
@@ -140,7 +138,7 @@ def test_the_subspace_used_on_large_domains_costs_little_more_than_the_full_prob
 def test_a_query_of_many_rows_is_planned_in_few_steps_and_meets_its_targets() -> None:
     rng = np.random.default_rng(4)
     known, W, c = known_from(ranges(160, 90, rng)), np.eye(160), np.full(160, 0.5)
-    found = join_to_targets(known, W, c, prior=prior(likely_queries([True], [160])))
+    found = join_to_targets(known, W, c)
     assert (known.with_rows(found.rows, np.zeros(len(found.rows))).variances(W) <= 0.5 * (1 + 1e-8)).all()
     assert found.cost <= found.bound * 1.05
 
@@ -153,33 +151,6 @@ def test_cells_that_have_paid_less_are_cheaper() -> None:
     even = join_to_targets(known, W, np.array([0.8])).rows
     tilted = join_to_targets(known, W, np.array([0.8]), weights=np.array([9.0, 1.0])).rows
     assert (tilted**2).sum(axis=0)[0] < (even**2).sum(axis=0)[0]
-
-
-def test_a_prior_has_inverse_factors_and_favours_likely_directions() -> None:
-    metric = prior(likely_queries([True, False], [4, 3]))
-    root, unroot = np.kron(*metric.roots), np.kron(*metric.unroots)
-    np.testing.assert_allclose(root @ unroot, np.eye(12), atol=1e-10)
-    N = root @ root
-    total, zigzag = np.ones(12), np.tile([1.0, -1.0], 6)
-    assert total @ N @ total < zigzag @ N @ zigzag
-
-
-@given(seeds, st.lists(st.integers(1, 4), min_size=1, max_size=3))
-@settings(max_examples=20)
-def test_a_price_with_a_prior_is_the_dense_metric_applied_axis_by_axis(seed: int, sizes: list[int]) -> None:
-    rng = np.random.default_rng(seed)
-    d = int(np.prod(sizes))
-    metric, weights, rows = prior(likely_queries([True] * len(sizes), sizes)), rng.uniform(0.1, 1, d), np.eye(d)
-    price = join_module._Price(weights, metric)
-    root = np.ones((1, 1))
-    for factor in metric.roots:
-        root = np.kron(root, factor)
-    T = np.sqrt(weights)[:, None] * root
-    np.testing.assert_allclose(price.half(rows), T, atol=1e-10)
-    np.testing.assert_allclose(price.whole(rows), T.T, atol=1e-10)
-    np.testing.assert_allclose(price.unhalf(rows) @ T, rows, atol=1e-7)
-    np.testing.assert_allclose(price.unwhole(rows) @ T.T, rows, atol=1e-7)
-    np.testing.assert_allclose(price.inverse() @ T @ T.T, rows, atol=1e-6)
 
 
 def test_targets_must_be_positive() -> None:

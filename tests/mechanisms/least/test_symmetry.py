@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.gaussian.linear import Matrix
 from mechanisms.least.blocks import Block
-from mechanisms.least.fitness import fit
-from mechanisms.least.orbits import least
+from mechanisms.least.minimax import fit, least
 from mechanisms.least.symmetry import Asked, Given, Piece, Symmetric, orbits, symmetric
 
 
@@ -50,7 +49,7 @@ def problem(sizes: tuple[int, ...], asked: list[Asked], known: list[Given]) -> S
 
 
 def dense(sizes: tuple[int, ...], asked: list[Asked]) -> tuple[Matrix, Matrix]:
-    return np.vstack([on_all_cells(sizes, one.axes, one.X) for one in asked]), np.concatenate([one.c for one in asked])
+    return np.vstack([on_all_cells(sizes, one.axes, one.W) for one in asked]), np.concatenate([one.c for one in asked])
 
 
 def told(sizes: tuple[int, ...], known: list[Given]) -> Known:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2, norm
 
-from mechanisms.least import helmert
+from mechanisms.least import marginals as helmert
 from planner.cells.workspace import Axis, Workspace
 from planner.gate import Gate
 from planner.history import marginals, recall

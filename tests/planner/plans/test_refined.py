@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mechanisms.least import fitness
+from mechanisms.least import minimax
 from planner.cells.workspace import Floats
 from tests.planner.gates import open_gate
 
@@ -35,7 +35,7 @@ def booked(folder: Path, sql: str) -> Floats:
 @pytest.mark.parametrize("sql", [RANGES, SUMS])
 def test_cells_below_the_dearest_are_charged_less(sql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     after = booked(tmp_path / "after", sql)
-    monkeypatch.setattr(fitness, "refined", lambda *_: None)
+    monkeypatch.setattr(minimax, "refined", lambda *_: None)
     before = booked(tmp_path / "before", sql)
     assert after[0] == pytest.approx(before[0], rel=1e-4)
     assert after[0] <= before[0] * (1 + 2e-6)

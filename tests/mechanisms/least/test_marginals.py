@@ -6,6 +6,7 @@ import math
 from fractions import Fraction
 from itertools import combinations
 
+import cvxpy as cp
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,11 +14,9 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from mechanisms.gaussian.known import nothing_known
-from mechanisms.least import helmert
-from mechanisms.least import subsets as marginals
-from mechanisms.least.fitness import fit
-from mechanisms.least.helmert import Rows
-from mechanisms.least.subsets import Subset, subsets
+from mechanisms.least import marginals as helmert
+from mechanisms.least.marginals import Rows, Subset, subsets
+from mechanisms.least.minimax import fit
 
 Sizes = tuple[int, ...]
 
@@ -57,7 +56,9 @@ def test_coefficients_are_products_with_helmert_rows_and_go_back_to_the_centred_
     expected = rows_of(sizes, tuple(range(len(sizes)))) @ table.ravel()
     found = helmert.coefficients(table)
     assert found.ravel().tolist() == expected.tolist()
-    np.testing.assert_allclose(helmert.centred(found.astype(float)), marginals.centred(table.astype(float)), atol=1e-9)
+    np.testing.assert_allclose(
+        helmert.centred(found.astype(float)), helmert.without_means(table.astype(float)), atol=1e-9
+    )
 
 
 @given(sizes_of_tables)
@@ -185,6 +186,32 @@ def test_a_top_up_is_as_cheap_as_a_general_solver_finds(seed: int) -> None:
     assert best.success
     assert found.cost <= best.fun * (1 + 1e-3) + 1e-6
     assert found.bound <= best.fun * (1 + 1e-6) + 1e-6
+
+
+def test_a_fresh_plan_meets_its_targets_and_equals_a_convex_solver() -> None:
+    sizes = (2, 3, 5)
+    targets: dict[Subset, float] = {(0,): 1.0, (0, 1): 2.0, (1, 2): 0.5, (): 0.25}
+    plan = helmert.top_up(sizes, {}, targets)
+    assert all(helmert.cell_variance(sizes, plan.precisions, A) <= t * (1 + 1e-9) for A, t in targets.items())
+    parts = list(plan.precisions)
+    e = cp.Variable(len(parts), pos=True)
+    limits = []
+    for A, t in targets.items():
+        ones = dict.fromkeys(parts, 1.0)
+        at_one = helmert.cell_variance(sizes, ones, A)  # of each part, twice the precision takes half of it away
+        weights = [2 * (at_one - helmert.cell_variance(sizes, {**ones, part: 2.0}, A)) for part in parts]
+        limits.append(np.array(weights) @ cp.inv_pos(e) <= t)
+    price = np.array([helmert.share(sizes, part) for part in parts])
+    optimum = cp.Problem(cp.Minimize(price @ e), limits).solve(solver="CLARABEL")
+    assert plan.bound <= optimum * (1 + 1e-5)
+    assert plan.cost == pytest.approx(optimum, rel=3e-4)
+
+
+def test_an_attribute_with_one_value_is_no_obstacle() -> None:
+    plan = helmert.top_up((1, 3), {}, {(0, 1): 1.0})
+    assert helmert.cell_variance((1, 3), plan.precisions, (0, 1)) <= 1.0 + 1e-9
+    tables = {part: np.zeros([(1, 3)[i] for i in part]) for part in plan.precisions}
+    assert helmert.reconstructed((1, 3), tables, (0, 1)).shape == (1, 3)
 
 
 def test_what_is_known_well_enough_needs_no_top_up() -> None:

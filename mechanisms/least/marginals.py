@@ -5,7 +5,9 @@ orthogonal to each other and to the constants, |h_j|^2 = j (j + 1), so sum_j h_j
 tensor products over the axes of a marginal A are orthogonal as well, and sum_r r r^T / |r|^2 = (x)_i (I - J/n_i) = P:
 measuring every r x with independent noise of variance |r|^2 / e_A tells e_A P about the marginal, and nothing else.
 
-The precision e_A does not depend on attributes outside of A: in `subsets`, c_A = e_A prod_{i not in A} n_i.
+The precision e_A does not depend on attributes outside of A. On the whole domain the information is sum_A c_A P_A with
+c_A = e_A prod_{i not in A} n_i and P_A = (x)_{i in A} (I - J/n_i) (x)_{i not in A} J/n_i are projections, orthogonal to
+each other. So the order of informations is that of the e_A, and no matrix on cells is formed.
 Parts of marginals are told apart by their subset A of the attributes: ascending positions, () for the total.
 """
 
@@ -15,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -22,9 +25,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from mechanisms import interrupts
-from mechanisms.least.subsets import Subset, subsets
+from mechanisms.tolerances import BISECTED, JUST_ABOVE, MULTIPLIER_FLOOR
 
 Matrix = NDArray[np.float64]
+Subset = tuple[int, ...]
+"""Positions of the attributes of a marginal, ascending; () is the total."""
+
 Sizes = tuple[int, ...]
 Precisions = Mapping[Subset, float]
 
@@ -32,6 +38,11 @@ PRECISION_BITS = 20
 """Integers that stand for real numbers have at least so many significant bits."""
 
 MAX_BITS = 58
+
+
+def subsets(A: Subset) -> list[Subset]:
+    """Return all subsets of A, A and () included."""
+    return [part for size in range(len(A) + 1) for part in combinations(A, size)]
 
 
 # --- rows --------------------------------------------------------------------------------------------------
@@ -63,6 +74,16 @@ def centred(found: Matrix) -> Matrix:
         table = np.concatenate([later, none], axis=-1) - np.concatenate([none, t / (j + 1.0)], axis=-1)
         found = np.moveaxis(table, -1, axis)
     return found
+
+
+def without_means(table: Matrix) -> Matrix:
+    """Return the table with its mean along every axis taken away: P applied to it, as `centred(coefficients(table))`.
+
+    Guarantee: with independent noise N(0, v) on every cell of a table, the result is a release of information P / v.
+    """
+    for axis in range(table.ndim):
+        table = table - table.mean(axis=axis, keepdims=True)
+    return table
 
 
 def squares(sizes: Sizes) -> Matrix:
@@ -108,8 +129,8 @@ class Rows:
         """Return what a record in any cell pays at most: a bound on sum_r (k r[cell])^2 / 4^bits.
 
         Guarantee: releasing the rows once is rho-zCDP with rho = profile / 2, for neighbours that differ by one record.
-        With K the largest k^2 |r|^2, the sum is at most K / 4^bits times sum_r r[cell]^2 / |r|^2, and that is the
-        diagonal of (x) (I - J/n_i): prod_i (n_i - 1) / n_i in every cell. K is rounded up: its factors are off by
+        With m the largest k^2 |r|^2, the sum is at most m / 4^bits times sum_r r[cell]^2 / |r|^2, and that is the
+        diagonal of (x) (I - J/n_i): prod_i (n_i - 1) / n_i in every cell. m is rounded up: its factors are off by
         less than 2^-50 together, and it is raised by 2^-40.
         """
         largest = float((self.multipliers(sizes) ** 2 * squares(sizes)).max(initial=0.0)) * (1 + 2.0**-40)
@@ -148,9 +169,14 @@ def cell_variance(sizes: Sizes, known: Precisions, A: Subset) -> float:
 
 
 def reconstructed(sizes: Sizes, parts: Mapping[Subset, Matrix], A: Subset) -> Matrix:
-    """Return the marginal on A from the centred tables of all its parts: each is spread evenly over the other axes."""
+    """Return the marginal on A from the centred tables of all its parts: each is spread evenly over the other axes.
+
+    A part with an axis of one cell is nothing but zeros, and need not be there.
+    """
     answer = np.zeros(tuple(sizes[i] for i in A))
     for part in subsets(A):
+        if _weight(sizes, A, part) == 0:
+            continue
         shape = tuple(sizes[i] if i in part else 1 for i in A)
         answer += parts[part].reshape(shape) / _outside(sizes, A, part)
     return answer
@@ -168,9 +194,9 @@ class TopUp:
 def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float = 1e-4, max_steps: int = 500) -> TopUp:
     """Return the cheapest precisions e >= known with which every cell of marginal A has variance at most target_A.
 
-    min sum_B p_B (e_B - known_B) s.t. e >= known and sum_B Q_AB / e_B <= t_A, with p_B = prod_{i in B} (1 - 1/n_i): a
-    convex program, and joining with what is known element by element. For multipliers mu >= 0 and g = mu Q the
-    Lagrangian is least at e_B = max(known_B, sqrt(g_B / p_B)). Each step scales mu until that is just feasible; then
+    min sum_A' p_A' (e_A' - known_A') s.t. e >= known and sum_A' q_AA' / e_A' <= t_A, p_A = prod_{i in A} (1 - 1/n_i):
+    a convex program, and joining with what is known element by element. For multipliers mu >= 0 and g = mu q the
+    Lagrangian is least at e_A = max(known_A, sqrt(g_A / p_A)). Each step scales mu until that is just feasible; then
     its cost is an upper bound, and cost + mu (variance - t) a lower one. Step: mu_A <- mu_A (variance_A / t_A)^1.5.
 
     >>> {A: round(e, 9) for A, e in top_up((4,), {}, {(0,): 2.0}).precisions.items()}
@@ -179,7 +205,7 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
     wanted = [A for A, t in targets.items() if cell_variance(sizes, known, A) > t]
     if not wanted:
         return TopUp({}, 0.0, 0.0)
-    parts, Q = _incidence(sizes, wanted)
+    parts, q = _incidence(sizes, wanted)
     t = np.array([targets[A] for A in wanted])
     p = np.array([share(sizes, part) for part in parts])
     floor = np.array([known.get(part, 0.0) for part in parts])
@@ -187,17 +213,17 @@ def top_up(sizes: Sizes, known: Precisions, targets: Precisions, *, gap: float =
     best, upper, lower = floor, math.inf, 0.0
     for _ in range(max_steps):
         interrupts.check()
-        root = np.sqrt((mu @ Q) / p)
-        scale = _feasible(Q, t, floor, root)
+        root = np.sqrt((mu @ q) / p)
+        scale = _feasible(q, t, floor, root)
         e, mu = np.maximum(floor, scale * root), mu * scale**2
-        slack = (Q @ (1 / e)) - t
+        slack = (q @ (1 / e)) - t
         cost = float(p @ (e - floor))
         if cost < upper:
             best, upper = e, cost
         lower = max(lower, cost + float(mu @ slack))
         if upper <= lower * (1 + gap):
             break
-        mu = np.maximum(mu * (1 + slack / t) ** 1.5, mu.max() * 1e-14)
+        mu = np.maximum(mu * (1 + slack / t) ** 1.5, mu.max() * MULTIPLIER_FLOOR)
     return TopUp(dict(zip(parts, best.tolist(), strict=True)), upper, lower)
 
 
@@ -206,33 +232,34 @@ def share(sizes: Sizes, A: Subset) -> float:
     return math.prod(1 - 1 / sizes[i] for i in A)
 
 
-def _feasible(Q: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> float:
-    """Return the least scale, up to rounding, with Q / max(floor, scale * root) <= t."""
+def _feasible(incidence: csr_array, t: Matrix, floor: Matrix, root: Matrix) -> float:
+    """Return the least scale, up to rounding, with q / max(floor, scale * root) <= t."""
 
     def excess(scale: float) -> float:
-        return float(((Q @ (1 / np.maximum(floor, scale * root))) / t).max())
+        return float(((incidence @ (1 / np.maximum(floor, scale * root))) / t).max())
 
     high = 1.0
     if not floor.any():
-        return excess(high) * (1 + 1e-12)
+        return excess(high) * JUST_ABOVE
     while excess(high) > 1:
         high *= 2
     while excess(high / 2) <= 1:
         high /= 2
     low = high / 2
-    while high - low > 1e-10 * high:
+    while high - low > BISECTED * high:
         middle = (low + high) / 2
         low, high = (middle, high) if excess(middle) > 1 else (low, middle)
     return high
 
 
 def _incidence(sizes: Sizes, wanted: list[Subset]) -> tuple[list[Subset], csr_array]:
-    """Return the parts of all wanted marginals, and Q: a cell's variance in marginal A is sum_B Q_AB / e_B."""
+    """Return the parts of all wanted marginals, and q: a cell's variance in marginal A is sum_A' q_AA' / e_A'."""
     position: dict[Subset, int] = {}
     triples = []
     for row, A in enumerate(wanted):
         for part in subsets(A):
-            triples.append((row, position.setdefault(part, len(position)), _weight(sizes, A, part)))
+            if (weight := _weight(sizes, A, part)) > 0:
+                triples.append((row, position.setdefault(part, len(position)), weight))
     rows, columns, values = (np.array(column) for column in zip(*triples, strict=True))
     return list(position), csr_array((values, (rows, columns)), shape=(len(wanted), len(position)))
 

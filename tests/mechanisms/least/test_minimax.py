@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.fitness import Strategy, fit, least_total, nuclear_bound, undominated
+from mechanisms.least.blocks import Block
+from mechanisms.least.minimax import Strategy, fit, least, least_total, nuclear_bound, undominated
+from mechanisms.least.within import least_within
 
 
 def prefix(size: int) -> Matrix:
@@ -65,7 +67,8 @@ def test_a_tighter_gap_comes_closer() -> None:
 def test_one_row_is_measured_as_it_stands() -> None:
     V, c = np.array([[1.0, -3.0, 0.0]]), np.array([4.0])
     found = fit(V, c)
-    assert found.cost == found.bound == pytest.approx(9 / 4)
+    assert found.cost == pytest.approx(9 / 4, rel=1e-12)
+    assert found.bound == pytest.approx(9 / 4, rel=1e-12)
     assert variances(V, found.K) == pytest.approx([4.0])
 
 
@@ -319,3 +322,12 @@ def test_any_multipliers_give_a_bound(seed: int, rows: int, columns: int) -> Non
     V, c = rng.standard_normal((rows, columns)), rng.uniform(0.2, 5, size=rows)
     bound = nuclear_bound(V / np.sqrt(c)[:, None], rng.dirichlet(np.ones(rows)), rng.dirichlet(np.ones(columns)))
     assert bound <= fit(V, c).cost * (1 + 1e-9)
+
+
+def test_what_is_known_well_enough_already_needs_no_plan() -> None:
+    every, ones = np.arange(3), np.ones(3)
+    block = Block(every, np.eye(3), every, known=2 * np.eye(3))
+    assert least([block], ones, sizes=ones, members=ones).cost == 0.0
+    other = Block(every, np.eye(3), every + 3, known=np.eye(3) / 2)
+    plan = least_within([block, replace(other, rows=every + 3)], np.ones(6), sizes=np.ones(6), members=np.ones(6))
+    assert [len(rows) for rows in plan.rows] == [0, 3]

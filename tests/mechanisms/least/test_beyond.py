@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from mechanisms.gaussian.known import nothing_known
 from mechanisms.gaussian.linear import Matrix
-from mechanisms.least.even import even_join
-from mechanisms.least.fitness import fit
+from mechanisms.least.minimax import even_join, fit
 
 
 def ranges(count: int, cells: int, rng: np.random.Generator) -> Matrix:

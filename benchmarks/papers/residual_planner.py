@@ -1,4 +1,7 @@
-"""Marginals on domains of any size: in the residual basis every operation is element by element.
+"""Marginals in the residual basis, as ResidualPlanner has them (arXiv 2305.08175): least total variance, and the order.
+
+The product releases and plans by `mechanisms.least.marginals`, in other units: e_A = c_A / prod_{i not in A} n_i.
+Here are the closed forms of the paper, to reproduce its figures and to check the product's planner against them.
 
 On an axis of n cells let J/n project onto the constant vectors. For a subset A of the attributes,
 P_A = (x)_{i in A} (I - J/n_i) (x)_{i not in A} J/n_i. The P_A are orthogonal projections that add up to I, and noise
@@ -16,13 +19,10 @@ from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from mechanisms import interrupts
+from mechanisms.least.marginals import Subset, subsets
 
 Matrix = NDArray[np.float64]
-Subset = tuple[int, ...]
-"""Positions of the attributes of a marginal, ascending; () is the total."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +31,6 @@ class Marginals:
 
     sizes: tuple[int, ...]
     information: Mapping[Subset, float]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Information that meets a goal, its cost (the profile, the same for every cell) and a bound below all costs."""
-
-    marginals: Marginals
-    cost: float
-    bound: float
-
-
-def subsets(A: Subset) -> list[Subset]:
-    """Return all subsets of A, A and () included."""
-    return [part for size in range(len(A) + 1) for part in combinations(A, size)]
 
 
 def up_to(attributes: int, ways: int) -> list[Subset]:
@@ -130,64 +116,28 @@ def added(one: Marginals, other: Marginals) -> Marginals:
     return Marginals(one.sizes, {A: one.information.get(A, 0.0) + other.information.get(A, 0.0) for A in keys})
 
 
-def plan_total(sizes: tuple[int, ...], weights: Mapping[Subset, float], *, cost: float) -> Plan:
+def plan_total(sizes: tuple[int, ...], weights: Mapping[Subset, float], *, cost: float) -> Marginals:
     """Return the information of that cost with the least sum over marginals A of weight_A times a cell's variance.
 
     To weigh every cell alike, let weight_A be the number of cells. With the sum sum_A q_A / c_A and the cost
     sum_A p_A c_A, the optimum is c_A = sqrt(q_A / p_A) cost / sum_B sqrt(q_B p_B).
     """
-    _, parts, Q = _incidence(sizes, list(weights))
-    q = np.asarray(list(weights.values()), dtype=np.float64) @ Q
-    p = np.array([_share(sizes, part) for part in parts])
-    c = np.sqrt(q / p) * cost / float(np.sqrt(q * p).sum())
-    return Plan(_marginals(sizes, parts, c), cost, cost)
-
-
-def plan_targets(
-    sizes: tuple[int, ...], targets: Mapping[Subset, float], *, gap: float = 1e-3, max_steps: int = 2000
-) -> Plan:
-    """Return the cheapest information with which every cell of marginal A has variance at most target_A.
-
-    min sum p_B c_B s.t. sum_B Q_AB / c_B <= t_A. For multipliers mu >= 0 and g = mu Q, c_B = sqrt(g_B / p_B) is
-    optimal, (sum_B sqrt(p_B g_B))^2 / (mu t) a lower bound, and c times max_A (variance_A / t_A) is feasible: each
-    step has a certificate. Step: mu_A <- mu_A (variance_A / t_A)^1.5.
-    """
-    wanted, parts, Q = _incidence(sizes, list(targets))
-    t = np.array([targets[A] for A in wanted])
-    p = np.array([_share(sizes, part) for part in parts])
-    mu = np.full(len(t), 1.0 / len(t))
-    upper, lower, best = np.inf, 0.0, np.ones(len(p))
-    for _ in range(max_steps):
-        interrupts.check()
-        g = mu @ Q
-        c = np.sqrt(g / p)
-        ratios = (Q @ (1 / c)) / t
-        price = float(p @ c)
-        if price * float(ratios.max()) < upper:
-            upper, best = price * float(ratios.max()), c * float(ratios.max())
-        lower = max(lower, price**2 / float(mu @ t))
-        if upper <= lower * (1 + gap):
-            break
-        mu = np.maximum(mu * ratios**1.5, 1e-300)
-        mu = np.maximum(mu / mu.sum(), 1e-14)
-    return Plan(_marginals(sizes, parts, best), upper, lower)
+    q: dict[Subset, float] = {}
+    for A, weight in weights.items():
+        _check(sizes, A)
+        for part in subsets(A):
+            if not _is_empty(sizes, part):
+                q[part] = q.get(part, 0.0) + weight * _weight(sizes, A, part)
+    p = np.array([_share(sizes, part) for part in q])
+    values = np.array(list(q.values()))
+    c = np.sqrt(values / p) * cost / float(np.sqrt(values * p).sum())
+    return Marginals(sizes, dict(zip(q, c.tolist(), strict=True)))
 
 
 def noise_variance(M: Marginals, A: Subset) -> float:
     """Return the variance of the noise on each cell of the marginal on A whose centred table tells c_A P_A."""
     _check(M.sizes, A)
     return _outside(M.sizes, A) / M.information[A]
-
-
-def centred(table: Matrix) -> Matrix:
-    """Return the table with its mean along every axis taken away: the residual part of a (noisy) marginal.
-
-    Guarantee: with independent N(0, noise_variance(M, A)) on every cell of the marginal on A, the centred table and
-    nothing else of it is a release of information c_A P_A.
-    """
-    for axis in range(table.ndim):
-        table = table - table.mean(axis=axis, keepdims=True)
-    return table
 
 
 def reconstructed(sizes: tuple[int, ...], parts: Mapping[Subset, Matrix], A: Subset) -> Matrix:
@@ -214,28 +164,6 @@ def combined(weighted: Iterable[tuple[float, Matrix]]) -> tuple[float, Matrix]:
         raise ValueError("at least one table is needed, got none")
     total = sum(c for c, _ in pairs)
     return total, np.asarray(sum(c * table for c, table in pairs) / total, dtype=np.float64)
-
-
-def _incidence(sizes: tuple[int, ...], wanted: list[Subset]) -> tuple[list[Subset], list[Subset], csr_array]:
-    """Return the marginals, their parts, and Q: a cell's variance in marginal A is sum_B Q_AB / c_B."""
-    position: dict[Subset, int] = {}
-    values: list[float] = []
-    columns: list[int] = []
-    starts = [0]
-    for A in wanted:
-        _check(sizes, A)
-        for part in subsets(A):
-            weight = _weight(sizes, A, part)
-            if weight > 0:
-                values.append(weight)
-                columns.append(position.setdefault(part, len(position)))
-        starts.append(len(values))
-    Q = csr_array((np.array(values), np.array(columns), np.array(starts)), shape=(len(wanted), len(position)))
-    return wanted, list(position), Q
-
-
-def _marginals(sizes: tuple[int, ...], parts: list[Subset], c: Matrix) -> Marginals:
-    return Marginals(sizes, dict(zip(parts, c.tolist(), strict=True)))
 
 
 @lru_cache
