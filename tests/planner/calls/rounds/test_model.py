@@ -10,10 +10,13 @@ import pytest
 
 from planner.calls.rounds.model import Joint, Payable, Together, scaled
 from planner.cells.costs import Cost, constant, rho_of
+from planner.plans.release import DistinctTask
 from planner.plans.settings import Settings
 from planner.policy.file import Table
+from planner.questions.labelled import Labelled, Noise
 from planner.questions.linear import Measurement
-from tests.planner.calls.rounds.questions import A, counts, table
+from planner.sql.query import Aggregate
+from tests.planner.calls.rounds.questions import A, counts, table, workspace
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +27,12 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Table:
 def joint(found: Table, *, cost: Cost | None = None, name: str = "t") -> Joint:
     made = counts(found, {"a": A})
     return Joint(name, 1, made, Measurement(np.array([[3]], dtype=object), 4), cost or constant(5))
+
+
+def different(found: Table) -> Labelled:
+    """Return how many different values column a has."""
+    cells, none = np.arange(4), np.zeros(4, dtype=np.int64)
+    return Labelled(Aggregate("distinct"), workspace(found, {"a": A}), cells, none, 1, cells, 4, "values", False)
 
 
 def together(*tasks: Payable, releases: tuple[int, ...] = (), populations: dict[str, str] | None = None) -> Together:
@@ -70,6 +79,8 @@ def test_the_path_of_a_plan_is_that_of_what_shares_least(found: Table) -> None:
     assert together().path == "free"
     assert together(joint(found)).path == "direct"
     assert together(joint(found), releases=(1,)).path == "join"
+    alone = DistinctTask("t", 1, different(found), 0, 0, (), Noise(1, 0), constant(1))
+    assert together(joint(found), alone, releases=(1,)).path == "direct"
 
 
 def test_a_larger_error_is_larger_for_sums_too() -> None:
