@@ -1,4 +1,4 @@
-"""What was worked out and may be wanted again: within so many bytes, the least recently used forgotten first."""
+"""A cache of so many bytes, in which what was not used for longest is forgotten first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stopping a statement in the middle: whatever an engine runs for it is interrupted, and the next thing is not begun.
+"""Stopping a statement in the middle: the engine that works for it is interrupted, and no further step begins.
 
 A statement runs in one thread, and knows by a context variable what may stop it; another thread does the stopping.
 Without anything that could stop it, a statement runs to its end.

@@ -1,4 +1,4 @@
-"""Costs cell by cell: on cells that are fine enough for all of them, and who bears how much of each.
+"""Costs cell by cell, added up and compared on common cells, and shared out among analysts.
 
 An account stands at its dearest cell of all that it was ever charged, so what it is charged is a function on cells, not
 a number. Here such functions are added, compared and shared out, in whole units: nothing is lost by rounding.

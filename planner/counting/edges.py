@@ -1,4 +1,4 @@
-"""Where the cells of a grid begin: an engine compares a value with that, and need not compute its cell."""
+"""Where the cells of a grid begin, so that an engine compares values with these edges instead of computing cells."""
 
 from __future__ import annotations
 

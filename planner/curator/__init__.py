@@ -1,1 +1,1 @@
-"""Commands for the curator, one a module."""
+"""What the curator's commands do, one module for each."""

@@ -85,7 +85,7 @@ def read(path: Path) -> Archive:
         archive = Archive(str(uuid.UUID(meta["identity"])), dict(meta["versions"]), rows)
         made = meta["format"], meta["releases"], meta["head"]
     except (duckdb.Error, ValueError, KeyError, TypeError, AttributeError):
-        raise BadValue(f"{path.name} is no export of releases", hint="make one with `noisegate export`") from None
+        raise BadValue(f"{path.name} is not an export of releases", hint="make one with `noisegate export`") from None
     if made[0] != FORMAT:
         raise BadValue(f"{path.name} has format {made[0]}, expected {FORMAT}", hint="use the version that made it")
     _check(path, archive)

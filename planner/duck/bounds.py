@@ -1,4 +1,4 @@
-"""What keeps an analyst's expression small and quick where DuckDB does not.
+"""Limits that keep an analyst's expression small and quick where DuckDB has none.
 
 DuckDB looks for an interrupt between two pieces of 2,048 rows, and counts no text that a function makes in its limit of
 memory; calls of constants it computes while it plans. So within one piece each call must be quick and small by itself:

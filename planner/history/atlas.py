@@ -1,4 +1,4 @@
-"""Atlas: which chart a question gets, so that as much as can be of what was released is brought to it.
+"""Which chart a question gets, so that as much as possible of what was released can be used for it.
 
 Decided from public things only: the columns and atoms of the question and of what was released.
 """

@@ -1,4 +1,4 @@
-"""Recall: everything released about a table, brought to a new question.
+"""What is known of a new question: everything that was released about its table, on one chart.
 
 What is brought is decided from public things only: the columns and atoms of the question and of what was
 released, never what the releases told.

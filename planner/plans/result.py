@@ -1,4 +1,4 @@
-"""What a statement gives back."""
+"""The result of a statement: its rows with their intervals, and what it cost."""
 
 from __future__ import annotations
 

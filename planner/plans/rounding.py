@@ -1,4 +1,4 @@
-"""Estimates to the digits that their noise leaves meaning to."""
+"""Estimates, rounded to the digits that mean something under their noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an analyst can SET: how accurate, how dear, how sure."""
+"""What an analyst can SET: accuracy, spending and confidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a ledger lies, as the policy says it."""
+"""Where the policy says that the ledger is kept."""
 
 from __future__ import annotations
 

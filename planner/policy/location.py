@@ -1,4 +1,4 @@
-"""Where a table lies: the `source` of a policy, and which engine reads it."""
+"""Where a table is kept: the `source` of a policy, and which engine reads it."""
 
 from __future__ import annotations
 

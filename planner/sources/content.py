@@ -1,4 +1,4 @@
-"""What is in a file, whatever its size and time say: a digest of its bytes, read again only where it may be another."""
+"""What is in a file, whatever its size and time say: a digest of its bytes, read again only if it may have changed."""
 
 from __future__ import annotations
 

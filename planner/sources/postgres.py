@@ -110,7 +110,7 @@ class PostgresSource(SqlSource):
             own = {key: value for key, value in PATIENCE.items() if key not in given}
             return conninfo.make_conninfo(url, fallback_application_name="noisegate", **own)
         except psycopg.Error:
-            raise SourceFailed(f"the source of table {self.table.name} is no URL that libpq reads") from None
+            raise SourceFailed(f"the source of table {self.table.name} is not a URL that libpq can read") from None
 
     @contextmanager
     def current(self) -> Iterator[None]:

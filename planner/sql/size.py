@@ -1,4 +1,4 @@
-"""How large a query becomes when every name is replaced by what it stands for, told without replacing any.
+"""How large a query becomes when every name is replaced by what it stands for, found without replacing any.
 
 `SELECT x + x AS x FROM (SELECT x + x AS x FROM …)` doubles at every level: a few hundred characters would be compiled
 into gigabytes. What is too large is refused before that.

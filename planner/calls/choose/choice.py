@@ -1,4 +1,4 @@
-"""A choice while it is made: what is looked at, what is decided from it, what is taken, and what is told of it.
+"""A choice as it is made: what is looked at, what that decides, which analysis is taken, and what is said about it.
 
 Guarantee: every look is drawn, charged and stored before anything is decided from it, and the decision is a function
 of what is stored.

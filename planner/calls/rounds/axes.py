@@ -1,4 +1,4 @@
-"""Where the questions of a round meet: the axes of all of them, with what is asked and what is known as arrays.
+"""The questions of a round on common axes: what is asked and what is known, as arrays.
 
 Every question and every release lives on a few of the axes, so that the product of all columns is never formed. An
 axis is a column cut into atoms, or the two ends of a column that is summed (`planner.history.chart`). What the
@@ -46,7 +46,7 @@ class RoundProblem:
 
     @cached_property
     def orbits(self) -> Orbits:
-        """Return what is told apart; the ends of a column are, and its atoms where they decide what its ends are."""
+        """Return the orbits; the ends of a summed column are told apart, as are its atoms, on which its ends depend."""
         columns = sorted(self.axes)
         sizes = [2] * len(self.ends) + [self.axes[column].size for column in columns]
         return orbits(sizes, self.asked, self.given, {*range(len(self.ends)), *self.partners.values()})
@@ -72,7 +72,7 @@ class RoundProblem:
         return Chart(Workspace(self.table, tuple(axes)), features), piece.rows.reshape(len(piece.rows), -1)
 
     def limits(self, costs: Sequence[Cost]) -> Floats | None:
-        """Return how much information on each cell of the orbits may cost it; None if that is too large.
+        """Return how much each cell of the orbits may pay for information on it; None if there are too many cells.
 
         A cell that may pay nothing has a limit all the same, so small that hardly anything is sought there.
         """
@@ -88,7 +88,7 @@ class RoundProblem:
         return np.asarray(unit * np.maximum(found, LEAST_LIMIT * found.max()).ravel())
 
     def told_by(self, releases: Sequence[Evidence]) -> list[Given] | None:
-        """Return what releases tell that are to be made; None if there is no room for it."""
+        """Return the information of releases that are still to be made; None if the axes are too coarse for it."""
         given = []
         for each in releases:
             placed = _on_axes(each, each.rows, self.axes, self.ends) if self._has_room(each) else None
@@ -106,15 +106,15 @@ class RoundProblem:
         )
 
     def telling(self, key: Key) -> list[int]:
-        """Return which of the questions have rows in a block."""
+        """Return the numbers of the questions that have rows in a block."""
         rows = self.problem.blocks[self.problem.keys.index(key)].rows
         return [i for i, places in enumerate(self.problem.places) if np.isin(places, rows).any()]
 
 
 def common_problem(group: Sequence[Linear], history: History, found: Releases) -> RoundProblem | None:
-    """Return where questions meet, on the finest axes for which that is no too large a problem; None if on none.
+    """Return the problem of the questions on the finest common axes that keep it within the limits, or None.
 
-    With all columns of what was released, with those that are asked about, or just as fine as asked.
+    Tried in turn: all columns of what was released, only those that are asked about, and only as fine as asked.
     """
     questions = [one.question for one in group]
     own = finest_axes(questions, {})

@@ -44,7 +44,7 @@ def points(questions: Sequence[Question]) -> int:
 
 
 def into_batches(joint: Sequence[Linear]) -> list[list[Linear]]:
-    """Return groups of questions, each small enough to be one problem; finer questions first."""
+    """Return the questions in groups, each small enough to be one problem; the finest questions come first."""
     groups: list[list[Linear]] = []
     for one in sorted(joint, key=lambda one: -one.question.workspace.cells):
         for group in groups:

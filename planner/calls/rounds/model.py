@@ -1,4 +1,4 @@
-"""What a round releases: queries with their accuracy, rows for several questions at once, and the whole plan."""
+"""The values that a round is made of: its queries, the rows that it releases, and its whole plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A round that is planned, and what is said of it before and after it is released."""
+"""A planned round, and what analysts are told of it before and after its release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries that are known together, planned together: the least that meets every target, beyond what is known."""
+"""The workshop of a round: one plan for all its queries, or one for each, and what each would cost alone."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Workshop:
         return self._alone[key]
 
     def shell(self, asked: RoundQuery, *, scale: float) -> Plan:
-        """Return a plan of a query whose questions of counts and sums need not be planned for that accuracy."""
+        """Return the plan of a query, of which only what can't be shared must be planned for that accuracy."""
         plan = self.alone(asked)
         return plan if all(is_shareable(task) for task in plan.tasks) else self.alone(asked, scale=scale)
 
@@ -55,7 +55,7 @@ class Workshop:
         return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
 
     def within(self, queries: Sequence[RoundQuery], within: Mapping[str, CellLimits]) -> RoundPlan:
-        """Return the plan for all targets whose cells pay the least part of these limits at most, as far as we find."""
+        """Return a plan for all targets in which no cell pays more than its limit, if we find one."""
         return RoundSolver(self, queries, within=within).plan()
 
     def together(self, queries: Sequence[RoundQuery], *, scale: float = 1.0, solve: Solver | None = None) -> RoundPlan:

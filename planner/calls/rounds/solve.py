@@ -1,4 +1,4 @@
-"""One plan for the queries of a round, while it is made: the questions of each table as one problem, or as few.
+"""One plan for the queries of a round, as it is made: the questions of each table as one problem, or as a few.
 
 Questions of counts and sums are planned on what they tell apart, with what is known. Rounds that tell too much apart
 are cut into smaller ones, whole marginals that are too large for that are planned part by part, and what can't be
@@ -69,7 +69,7 @@ FINE_BITS = 40
 
 @dataclass(frozen=True)
 class CellLimits:
-    """What every cell of a table may pay for what is planned together, as costs whose sum counts, and tasks that do."""
+    """What every cell of a table may pay, as costs that are added up, and tasks that keep within that."""
 
     limits: Sequence[Cost]
     instead: Sequence[Payable]
@@ -184,16 +184,16 @@ class RoundSolver:
         return numbered, told
 
     def _bounded(self, table: str, bound: float) -> None:
-        """Note that a problem alone costs so much: a bound for all of them, while nothing else is counted on."""
+        """Note the bound of one problem, which holds for the table while it counts on nothing still to be released."""
         known = self.bounds[table]
         self.bounds[table] = None if known is None else max(known, bound)
 
     # Rows in blocks.
 
     def _met(self, group: Sequence[Linear]) -> bool:
-        """Plan questions as one problem on what they tell apart; False if that is too large, or does not work out.
+        """Plan questions as one problem in blocks; False if that is too large, or does not work out.
 
-        Those that are known are left out: where they meet there may be no room for all that tells them.
+        Questions that are known already are left out: the common axes may have no room for what tells them.
         """
         if self.solve is not None or not group:
             return not group
@@ -231,7 +231,7 @@ class RoundSolver:
         return False
 
     def _least(self, meeting: RoundProblem, margin: float) -> tuple[Least, bool]:
-        """Return the cheapest plan of a problem, or one within limits, and whether it is that."""
+        """Return the cheapest plan of a problem, or one within limits, and whether limits were kept."""
         wanted = self.within.get(meeting.table.name)
         limits = None if wanted is None else meeting.limits(wanted.limits)
         if wanted is None or limits is None:

@@ -1,4 +1,4 @@
-"""The groups of a query on a synthetic table: what is claimed of each, what is known of it, who decides, what it costs.
+"""The groups of a query on a synthetic table: what is claimed of each, what is known, which decider decides, its cost.
 
 Everything but the draw is public: it depends on the synthetic table, the policy and earlier releases only.
 """

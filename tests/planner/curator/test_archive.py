@@ -155,7 +155,7 @@ def test_what_is_no_export_is_refused(tmp_path: Path, what: str) -> None:
         file.write_text("no Parquet")
     elif what == "another table":
         write(file, SELECT)
-    with pytest.raises(BadValue, match=r"releases\.parquet is no export of releases"):
+    with pytest.raises(BadValue, match=r"releases\.parquet is not an export of releases"):
         archive.load(tmp_path / "copy.sqlite", file)
 
 

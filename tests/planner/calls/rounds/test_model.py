@@ -10,11 +10,15 @@ import pytest
 
 from planner.calls.rounds.model import Joint, RoundPlan, scaled
 from planner.cells.costs import Cost, constant, rho_of
+from planner.plans.release import DistinctTask
 from planner.plans.settings import Settings
 from planner.plans.task import Payable
 from planner.policy.table import Table
+from planner.questions.labelled import Labelled
 from planner.questions.linear import Measurement
-from tests.planner.calls.rounds.questions import A, counts, table
+from planner.questions.noise import Noise
+from planner.sql.query import Aggregate
+from tests.planner.calls.rounds.questions import A, counts, table, workspace
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,22 @@ def together(*tasks: Payable, releases: tuple[int, ...] = (), populations: dict[
         errors=(),
         savings=(),
         releases=releases,
+    )
+
+
+def different(found: Table) -> Labelled:
+    """Return how many different values column a has."""
+    cells, none = np.arange(4), np.zeros(4, dtype=np.int64)
+    return Labelled(
+        aggregate=Aggregate("distinct"),
+        workspace=workspace(found, {"a": A}),
+        cell=cells,
+        group=none,
+        groups=1,
+        label=cells,
+        size=4,
+        values="values",
+        units=False,
     )
 
 
@@ -85,6 +105,17 @@ def test_the_path_of_a_plan_is_that_of_what_shares_least(found: Table) -> None:
     assert together().path == "free"
     assert together(joint(found)).path == "direct"
     assert together(joint(found), releases=(1,)).path == "join"
+    alone = DistinctTask(
+        table="t",
+        version=1,
+        question=different(found),
+        number=0,
+        set=0,
+        history=(),
+        noise=Noise(1, 0),
+        cost=constant(1),
+    )
+    assert together(joint(found), alone, releases=(1,)).path == "direct"
 
 
 def test_a_larger_error_is_larger_for_sums_too() -> None:
