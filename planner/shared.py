@@ -15,6 +15,7 @@ from mechanisms import interrupts
 from planner import system
 from planner.basics.cache import BoundedCache
 from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge, Unsupported
+from planner.basics.limits import HISTORY_BYTES, READY_BYTES
 from planner.calls import call as functions
 from planner.calls.call import Ready
 from planner.calls.choose import choose
@@ -23,7 +24,7 @@ from planner.calls.verify import verify
 from planner.cells.costs import to_units_down
 from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
 from planner.duck.sandbox import Sandbox
-from planner.history.recall import KEPT_BYTES, History
+from planner.history.recall import History
 from planner.ledger.accounts import Caps
 from planner.ledger.ledger import Ledger
 from planner.plans.moment import Moment
@@ -36,9 +37,6 @@ from planner.sql.compile import compile_query
 from planner.sql.query import Catalog
 from planner.system import Books
 
-KEPT_READY = 64 * 2**20
-"""About how many bytes queries may take that stay compiled and placed for the next time."""
-
 FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION, *rounds.FUNCTIONS)}
 """What can be called in FROM, as noisegate.name(…)."""
 
@@ -50,12 +48,12 @@ class Shared:
         self.policy, self.ledger = policy, ledger
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
-        known = BoundedCache[Any](KEPT_BYTES)
+        known = BoundedCache[Any](HISTORY_BYTES)
         self.histories = {name: History(table, ledger.content, known) for name, table in protected.items()}
         self.books = Books(policy, ledger)
         self.sandbox = Sandbox(policy.tables)
         self.cap = budget_cap(policy)
-        self._ready = BoundedCache[Ready](KEPT_READY)
+        self._ready = BoundedCache[Ready](READY_BYTES)
         self.planning_round = threading.Lock()  # the largest take a core and 1 or 2 GB
         self.catalog = catalog(policy, self.sandbox)
 

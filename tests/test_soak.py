@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from planner.basics.limits import HISTORY_BYTES, READY_BYTES
+
 pytest.importorskip("psycopg")
 resource = pytest.importorskip("resource")
 
@@ -17,8 +19,7 @@ from planner.basics.cache import BoundedCache  # noqa: E402
 from planner.calls.call import READY  # noqa: E402
 from planner.gate import Gate  # noqa: E402
 from planner.history.chart import Shelved  # noqa: E402
-from planner.history.recall import KEPT_BYTES, Releases  # noqa: E402
-from planner.shared import KEPT_READY  # noqa: E402
+from planner.history.recall import Releases  # noqa: E402
 from proxy.conversation.answer_cache import MOST_BYTES  # noqa: E402
 from proxy.server.shared import THREADS  # noqa: E402
 
@@ -35,7 +36,7 @@ def test_under_faults_no_answer_is_lost_and_nothing_is_left_behind(tmp_path: Pat
     assert found.ends["failed connection"] + found.ends["failed 57P01"] > 0  # those who were thrown out
     assert found.after.descriptors <= found.before.descriptors
     assert found.after.threads <= found.before.threads + THREADS
-    kept = (KEPT_READY + KEPT_BYTES + MOST_BYTES) / 2**20
+    kept = (READY_BYTES + HISTORY_BYTES + MOST_BYTES) / 2**20
     assert found.after.megabytes <= found.before.megabytes + kept + SLACK
 
 
@@ -51,8 +52,8 @@ def test_what_a_gate_keeps_stays_within_its_bounds_however_much_is_asked(
 ) -> None:
     """With bounds that a few statements pass: bytes of all caches, connections to the sandbox, threads, descriptors."""
     known, ready = 2 * 2**20, 6 * READY
-    monkeypatch.setattr("planner.gate.KEPT_BYTES", known)
-    monkeypatch.setattr("planner.gate.KEPT_READY", ready)
+    monkeypatch.setattr("planner.gate.HISTORY_BYTES", known)
+    monkeypatch.setattr("planner.gate.READY_BYTES", ready)
     largest = watch_entries(monkeypatch)
     chance = random.Random(1)
     with closing(Gate.open(soak.policy(tmp_path, 1))) as gate:

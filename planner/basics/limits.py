@@ -62,6 +62,9 @@ MAX_PATTERN = 1_000
 MAX_JOINED = 32
 """Arguments of concat: a macro is declared for each number of them. With more the function is unknown."""
 
+MAX_MADE = 100
+"""Calls in one statement that make texts: 2 GB if each makes the longest there may be. More are refused."""
+
 SANDBOX_SECONDS = 60.0
 """Seconds that one expression may take on public and noisy data. What takes longer is stopped, and refused if it was
 not paid for; if it was, it is stored, and free in a simpler form."""
@@ -113,12 +116,26 @@ problems."""
 
 MAX_POINTS = 4096
 """Points of the largest chart: a matrix on it has 128 MB. What was released on more is brought as far as it fits, so
-that a question may pay for what is known in part. A question with more points draws on its own earlier releases
-only."""
+that a question may pay for what is known in part. A question with more points is cut into boxes, and EXPLAIN says
+so."""
 
 MAX_ASKED = 512
-"""Answers that are planned against the history as one problem, in about a second. A question with more draws on its
-own earlier releases only, unless it counts whole marginals."""
+"""Answers that are planned against the history as one problem, in about a second. A question with more is cut into
+pieces, each planned with what those before it will tell, and EXPLAIN says so."""
+
+MAX_CHART_ENTRIES = 2**24
+"""Coefficients that the answers of a question have on one chart: 128 MB. A question of more than 512 answers that has
+more is looked at slice by slice, and one with more covariances than a quarter of it draws on its own releases only."""
+
+OWN_POINTS = 128
+"""A question that is too large for one chart is cut into boxes of so many points: each is then a small problem."""
+
+SLICE_POINTS = 1_024
+"""What is known of such a box is brought onto a chart of so many points at most; finer releases are summed."""
+
+MAX_SLICES = 1_024
+"""More boxes would take minutes. A question of more than about 130,000 points that does not count whole marginals
+draws on its own earlier releases only, and EXPLAIN says that it is measured on its own."""
 
 SMALL_MARGINALS = 384
 """Up to so many counts of whole marginals are always planned against the whole history; more, part by part if that

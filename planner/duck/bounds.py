@@ -13,13 +13,10 @@ from collections.abc import Iterator
 from sqlglot import exp
 
 from planner.basics.errors import TooLarge, Unsupported
-from planner.basics.limits import MAX_COMPARED, MAX_JOINED, MAX_PATTERN, MAX_TEXT
+from planner.basics.limits import MAX_COMPARED, MAX_JOINED, MAX_MADE, MAX_PATTERN, MAX_TEXT
 
 UNWRITABLE = "the expression can't be written for the engine that evaluates it"
 UNWRITABLE_HINT = "call no function on its own result, as initcap on initcap"
-
-MOST_MADE = 100
-"""Calls in one statement that make texts: 2 GB if each makes the longest there may be, for a piece of rows."""
 
 TOO_LONG = f"a text would have more than {MAX_TEXT:,} characters"
 TOO_LONG_TO_COMPARE = f"texts of more than {MAX_COMPARED} characters are too long to be compared"
@@ -144,9 +141,9 @@ def check_bounds(tree: exp.Expr) -> None:
 
 def check_made(count: int) -> None:
     """Raise if so many calls of one statement make texts that these would be too much together."""
-    if count > MOST_MADE:
+    if count > MAX_MADE:
         raise TooLarge(
-            f"the statement makes texts in {count:,} places, the limit is {MOST_MADE}",
+            f"the statement makes texts in {count:,} places, the limit is {MAX_MADE}",
             hint="use fewer calls of functions that make texts, such as || and replace",
         )
 

@@ -10,8 +10,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from itertools import islice
 
+from planner.basics.limits import MAX_POINTS
 from planner.cells.workspace import Axis, Feature
-from planner.history.chart import MAX_POINTS, Brought, chart_size, finest, finest_axes, is_single
+from planner.history.chart import Brought, chart_size, finest, finest_axes, is_single
 from planner.history.pool import Key, Pool
 from planner.questions.linear import Question
 

@@ -17,21 +17,16 @@ from typing import Any
 import numpy as np
 
 from planner.basics.cache import BoundedCache
+from planner.basics.limits import MAX_RANGE
 from planner.cells.workspace import Axis, Feature, Floats, Ints, Workspace
 from planner.ledger.accounts import Stored
 from planner.policy.table import Table
 from planner.questions import body as bodies
 from planner.questions.linear import Integers, Measurement, Question, corners
 
-MAX_POINTS = 4096
-"""Largest chart; what would need a larger one is not brought."""
-
 COUNT_BITS, SUM_BITS = 46, 58
 """Rows of a residual are rounded to multiples of 2^-46 of the noise, 2^-58 where grid indices are summed or where the
 noise is so large that less would be a large part of a row."""
-
-MAX_RANGE = 2**24
-"""Largest range of grid indices that is shared: beyond, rounding would add up over very many records."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

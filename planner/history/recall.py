@@ -20,12 +20,12 @@ from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.minimax import even_join
 from mechanisms.least.residual import join_to_targets, prices
 from planner.basics.cache import BoundedCache, array_bytes
+from planner.basics.limits import HISTORY_BYTES, MAX_ASKED, MAX_CHART_ENTRIES, MAX_EVEN, MAX_POINTS, SMALL_MARGINALS
 from planner.cells.workspace import Axis, Feature, Floats, Workspace
 from planner.history import marginals as symmetric
 from planner.history.atlas import Axes, Choice, chosen
 from planner.history.chart import (
     FORMS_BYTES,
-    MAX_POINTS,
     Brought,
     Chart,
     Evidence,
@@ -49,21 +49,6 @@ from planner.ledger.kinds import Kind
 from planner.ledger.snapshot import Snapshot
 from planner.policy.table import Table
 from planner.questions.linear import Question
-
-MAX_ASKED = 512
-"""Most answers that are planned against the history as one problem; beyond, a question is cut."""
-
-MAX_ENTRIES = 2**24
-"""Most coefficients that the answers of a question have on a chart."""
-
-SMALL = 384
-"""Up to so many counts of whole marginals are always planned against the whole history."""
-
-MAX_EVEN = 512
-"""Largest chart, and most answers, for which it is worked out what charges the dearest cell least."""
-
-KEPT_BYTES = 128 * 2**20
-"""About how many bytes what is known may take, on all charts of all tables of a gate, while it is kept."""
 
 WAY = 200
 """About how many bytes it takes to note in which way something is brought."""
@@ -130,7 +115,7 @@ class Recall:
         A few are joined with anything: that may charge all cells together less. For many that would take long.
         """
         known = self.known
-        if not known.rank or len(self.W) <= SMALL:
+        if not known.rank or len(self.W) <= SMALL_MARGINALS:
             return not known.rank
         return known.basis is not None and not (known.basis @ self.W.T).any()
 
@@ -271,7 +256,7 @@ class History:
         self._last = 0
         self._forms = Forms(FORMS_BYTES)
         self._axes: dict[tuple[str, bytes], Axis] = {}  # the same for all releases that cut a column alike
-        self._kept = BoundedCache[Any](KEPT_BYTES) if kept is None else kept
+        self._kept = BoundedCache[Any](HISTORY_BYTES) if kept is None else kept
         self._lock = threading.Lock()
 
     def recall(
@@ -302,7 +287,7 @@ class History:
         if choice is None:
             return None
         chart = _chart(self._table, *choice)
-        if answers > MAX_ASKED and answers * chart.size > MAX_ENTRIES:
+        if answers > MAX_ASKED and answers * chart.size > MAX_CHART_ENTRIES:
             return None
         brought = self._brought(found, *choice, version=version if now else None)
         W = chart.place(question, question.E.astype(float) * question.units[:, None, None])
@@ -324,7 +309,7 @@ class History:
 
     def survey(self, question: Question, *, version: int, as_of: int | None = None) -> Slices | None:
         """Return what is known about a question slice by slice; None if it can't be cut so."""
-        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_ENTRIES // 4:
+        if not shareable(question) or question.groups * len(question.units) ** 2 > MAX_CHART_ENTRIES // 4:
             return None
         found = self.found(version)
         if as_of is not None:
@@ -579,7 +564,7 @@ def _batches(placed: Iterable[tuple[Floats, Floats]]) -> Iterator[tuple[Floats, 
 
 def small(answers: int, cells: int) -> bool:
     """Return whether that many plain counts on that many cells are planned against the whole history at all times."""
-    return answers <= SMALL and cells <= MAX_POINTS
+    return answers <= SMALL_MARGINALS and cells <= MAX_POINTS
 
 
 def recallable(answers: int, cells: int) -> bool:

@@ -16,19 +16,11 @@ from numpy.typing import NDArray
 
 from mechanisms.gaussian.known import Known, nothing_known
 from mechanisms.least.separate import fused
+from planner.basics.limits import MAX_SLICES, OWN_POINTS, SLICE_POINTS
 from planner.cells.workspace import Axis, Floats, Ints, Workspace
 from planner.history.atlas import Choice
 from planner.history.chart import Chart, Evidence, finest_axes, fold, merged_atoms
 from planner.questions.linear import Question, ends
-
-OWN_POINTS = 128
-"""About how many points a slice has by what the question tells apart."""
-
-SLICE_POINTS = 1024
-"""Largest chart of a slice, with what releases tell apart in it."""
-
-MAX_SLICES = 1024
-"""Into more slices than this nothing is cut: it would take minutes."""
 
 Box = Mapping[str, NDArray[np.bool_]]
 """By column, which cells of its domain are inside; other columns are inside with all they have."""

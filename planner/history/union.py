@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_POINTS
 from planner.cells.workspace import Workspace
-from planner.history.chart import MAX_POINTS, chart_size, finest_axes
+from planner.history.chart import chart_size, finest_axes
 from planner.questions.linear import Question
 
 LESS = "group by less, or by fewer columns"

@@ -12,9 +12,10 @@ from typing import Any
 
 from sqlglot import exp
 
+from planner.basics.limits import MAX_ASKED
 from planner.cells.costs import rho_of
 from planner.duck.relations import SCHEMA
-from planner.history.recall import MAX_ASKED, Recall
+from planner.history.recall import Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Caps, Quote
 from planner.plans.marginals import MarginalTask

@@ -19,6 +19,7 @@ from mechanisms.least import marginals as helmert
 from mechanisms.least.marginals import Rows, Subset
 from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_UNITS
 from planner.cells.costs import UNIT_BITS, Cost, constant, to_units, to_units_down
 from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
@@ -30,7 +31,6 @@ from planner.plans.estimates import Columns, Estimates, linear_columns, recipe_e
 from planner.plans.rounding import rounded
 from planner.plans.wording import number
 from planner.questions import body
-from planner.questions.linear import MOST_UNITS
 from planner.sources.measure import Meter
 from planner.sql.query import Aggregate, Measured
 
@@ -233,7 +233,7 @@ def _units(question: MarginalQuestion, made: Sequence[Rows]) -> int:
     sizes, rows = question.workspace.shape, question.workspace.table.max_rows_per_unit
     profile = sum((part.profile(tuple(sizes[i] for i in part.A)) for part in made), Fraction(0))
     units = to_units(profile / 2 * rows**2)
-    if units > MOST_UNITS:
+    if units > MAX_UNITS:
         raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
     return units
 

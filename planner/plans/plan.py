@@ -12,11 +12,12 @@ import numpy as np
 from mechanisms import interrupts
 from mechanisms.tolerances import MET
 from planner.basics.errors import BadValue, TooLarge
+from planner.basics.limits import MAX_POINTS
 from planner.cells.costs import Cost, rho_of
 from planner.cells.workload import Placement, Recipe, Workload
 from planner.cells.workspace import Floats
 from planner.duck.workbench import Workbench
-from planner.history.chart import MAX_POINTS, Evidence
+from planner.history.chart import Evidence
 from planner.history.marginals import MarginalQuestion, symmetric
 from planner.history.recall import History, Recall, recallable, small
 from planner.history.slices import Slices

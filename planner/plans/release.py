@@ -12,12 +12,12 @@ import numpy as np
 
 from mechanisms.gaussian.common import common
 from mechanisms.gaussian.linear import Mechanism, information
-from planner.basics.limits import MAX_COMMON
+from planner.basics.limits import MAX_ASKED, MAX_COMMON
 from planner.cells.costs import Cost
 from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
 from planner.history.chart import Evidence, made_evidence
-from planner.history.recall import MAX_ASKED, Recall
+from planner.history.recall import Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Release
 from planner.ledger.kinds import Kind

@@ -14,11 +14,10 @@ from sqlglot import exp
 from mechanisms.noise import accounting, selection
 from mechanisms.tolerances import MET
 from planner.basics.errors import BadValue, TooLarge, Unsupported
-from planner.basics.limits import MAX_CELLS
+from planner.basics.limits import MAX_CELLS, MAX_UNITS
 from planner.cells.costs import Cost, constant, simplified, to_units
 from planner.cells.workload import Placement
 from planner.cells.workspace import Ints, Workspace
-from planner.questions.linear import MOST_UNITS
 from planner.questions.noise import Noise
 from planner.sql.placement import Placer
 from planner.sql.query import BASE, Aggregate
@@ -215,7 +214,7 @@ def quantile_cost(question: Labelled, draws: Draws) -> Cost:
 def _booked(question: Labelled, rho: Fraction, *, everywhere: bool) -> Cost:
     """Return a cost of rho on all cells, or on those whose rows count in some group and nothing elsewhere."""
     axes, units = question.workspace.axes, to_units(rho)
-    if units > MOST_UNITS:
+    if units > MAX_UNITS:
         raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
     if everywhere:
         return constant(units)

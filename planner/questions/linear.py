@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from mechanisms.least.minimax import fit
 from planner.basics.errors import TooLarge
+from planner.basics.limits import MAX_COEFFICIENTS, MAX_FIT_WORK, MAX_JOINT, MAX_MEASURES, MAX_UNITS
 from planner.cells.costs import UNIT_BITS, Cost, simplified, to_units_down
 from planner.cells.workload import Placement, Workload
 from planner.cells.workspace import Feature, Floats, Ints, Workspace
@@ -28,21 +29,6 @@ from planner.questions.noise import MAX_BITS, PRECISION_BITS
 
 Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""
-
-
-MAX_JOINT = 2**14
-"""Up to so many functionals, overlapping grouping sets are one problem; beyond, they are cut into a few."""
-
-MAX_ENTRIES = 2**24
-"""Most coefficients of the functionals of a problem, and most of what records can add to them."""
-
-MAX_WORK = 2**32
-"""Most operations of a step that fits a strategy, a third of a second; grouping sets beyond are cut as well."""
-
-MAX_MEASURES = 12
-
-MOST_UNITS = 2**62 - 1
-"""Largest cost that an account can hold, in units: whatever passes it is refused before it could overflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +69,7 @@ class Question:
     @cached_property
     def points(self) -> tuple[Floats, Integers, Ints]:
         """Return what one record can add: V (F, P) in units, phi (P, Q) doubled and the pattern of each point."""
-        if len(self.E) * self.E.shape[1] * ends(self.features) > 4 * MAX_ENTRIES:
+        if len(self.E) * self.E.shape[1] * ends(self.features) > 4 * MAX_COEFFICIENTS:
             raise TooLarge(
                 f"{len(self.E):,} different sums over {self.E.shape[1]:,} kinds of rows are too much for one SELECT",
                 hint="ask for fewer aggregates at a time, or for sums of fewer columns",
@@ -142,7 +128,9 @@ def is_one_problem(work: Workload, sets: Sequence[int]) -> bool:
     base = np.stack([f.coefficients for f in work.functionals])
     _, first = _patterns(base, [placement.groups[s] for s in sets])
     points = len(first) * ends(work.features)
-    return total * len(first) * base.shape[2] <= MAX_ENTRIES and total * points * min(total, points) <= MAX_WORK
+    return (
+        total * len(first) * base.shape[2] <= MAX_COEFFICIENTS and total * points * min(total, points) <= MAX_FIT_WORK
+    )
 
 
 def row_count(table: Table) -> Question:
@@ -352,7 +340,7 @@ def spending(question: Question, shape: Floats, *, rho: Fraction, rows_per_unit:
         try:
             asked = cost(question, found, rows_per_unit=rows_per_unit).highest
         except TooLarge:
-            asked = MOST_UNITS
+            asked = MAX_UNITS
         if attempt and asked <= allowed:
             return found, known(question, [found]).variances
         scale *= asked / allowed * (1 + 1e-7)
@@ -483,7 +471,7 @@ def _corner_costs(question: Question, measurement: Measurement, rows_per_unit: i
         reach = np.abs(terms.sum(axis=2)) + np.abs(terms).sum(axis=2) * 2.0**-48
         worst = np.square(reach).sum(axis=0) * (1 + 2.0**-40)
         scaled = np.ldexp(worst, UNIT_BITS - 3 - 2 * measurement.bits) * rows_per_unit**2
-        if scaled.max(initial=0.0) > MOST_UNITS:
+        if scaled.max(initial=0.0) > MAX_UNITS:
             raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
         yield np.ceil(scaled).astype(np.int64)[kind.ravel()]
 
@@ -497,7 +485,7 @@ def _on_cells(question: Question, at_places: Ints) -> Ints:
     pair = question.cell * max(question.groups, 1) + question.group
     _, inverse, times = np.unique(pair, return_inverse=True, return_counts=True)
     matches = int(times.max(initial=0)) * int(np.bincount(question.cell).max(initial=0))
-    if int(at_places.max(initial=0)) * matches > MOST_UNITS:
+    if int(at_places.max(initial=0)) * matches > MAX_UNITS:
         raise TooLarge("an answer this accurate costs more than can be booked", hint="ask for a larger error")
     values = np.zeros(question.workspace.cells, dtype=np.int64)
     np.add.at(values, question.cell, at_places * times[inverse.ravel()])

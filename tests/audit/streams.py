@@ -285,7 +285,7 @@ def rounds(world: World) -> None:
 def marginal_tables(world: World) -> None:
     """Counts of whole marginals, on the way that large tables go."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recall, "SMALL", 0)
+        patch.setattr(recall, "SMALL_MARGINALS", 0)
         patch.setattr(recall, "MAX_ASKED", 0)
         keys = world.rng.choice(["g, s, age", "g, age", "s, age"])
         world.ask("marginals", f"SELECT {keys}, count(*) FROM people GROUP BY CUBE ({keys})")

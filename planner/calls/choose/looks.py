@@ -21,11 +21,12 @@ from mechanisms.gaussian.signals import Answers, SignalToNoise
 from mechanisms.least.residual import join_residual
 from mechanisms.tolerances import MET
 from planner.basics.errors import TooLarge, Unsupported
+from planner.basics.limits import SMALL_MARGINALS
 from planner.cells.costs import Cost, dearest
 from planner.cells.workload import Recipe
 from planner.cells.workspace import Floats
 from planner.history.chart import Chart
-from planner.history.recall import SMALL, History, Releases
+from planner.history.recall import History, Releases
 from planner.history.union import LESS, union
 from planner.plans.release import Residual
 from planner.policy.table import Table
@@ -139,7 +140,7 @@ def ground(strategies: Sequence[Strategy], history: History, version: int, *, as
         raise TooLarge("the analyses together tell too many cells apart", hint=LESS)
     for strategy in strategies:
         answers = strategy.question.groups * len(strategy.question.units)
-        if answers > SMALL or history.recall(strategy.question, version=version, as_of=as_of) is None:
+        if answers > SMALL_MARGINALS or history.recall(strategy.question, version=version, as_of=as_of) is None:
             raise TooLarge("an analysis has too many answers to be answered from what is known", hint=LESS)
     analyses = [_analysis(number, strategy, recall.chart) for number, strategy in enumerate(strategies)]
     ordered = sorted(analyses, key=lambda one: len(row_space(one.rows)))

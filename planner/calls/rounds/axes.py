@@ -16,13 +16,13 @@ from functools import cached_property
 import numpy as np
 
 from mechanisms.least.symmetry import Asked, Given, Key, Orbits, Piece, Symmetric, orbits, symmetric
-from planner.basics.limits import MAX_KNOWN, MAX_ORBITS, MAX_ROUND_ENTRIES, MAX_ROUND_WORK
+from planner.basics.limits import MAX_KNOWN, MAX_ORBITS, MAX_POINTS, MAX_ROUND_ENTRIES, MAX_ROUND_WORK
 from planner.calls.rounds.batches import Linear
 from planner.cells.bills import lowest
 from planner.cells.costs import Cost, rho_of
 from planner.cells.workspace import Feature, Floats, Workspace
 from planner.history.atlas import Axes
-from planner.history.chart import MAX_POINTS, Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
+from planner.history.chart import Chart, Evidence, finest_axes, is_finer, is_single, merged_atoms
 from planner.history.marginals import is_small
 from planner.history.recall import History, Releases
 from planner.policy.table import Table

@@ -9,9 +9,8 @@ import numpy as np
 
 from mechanisms.least.marginals import Subset
 from planner.basics.errors import TooLarge
-from planner.basics.limits import MAX_DENSE, MAX_ROUND_ROWS
+from planner.basics.limits import MAX_DENSE, MAX_POINTS, MAX_ROUND_ROWS
 from planner.cells.workspace import Axis, Floats, Workspace
-from planner.history.chart import MAX_POINTS
 from planner.history.marginals import MarginalQuestion
 from planner.history.union import union
 from planner.questions.linear import Question

@@ -23,7 +23,7 @@ from mechanisms.least.minimax import even_join
 from mechanisms.least.residual import Join
 from mechanisms.least.symmetry import Key, Piece
 from mechanisms.tolerances import MET
-from planner.basics.limits import MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
+from planner.basics.limits import MAX_POINTS, MAX_ROUND_ENTRIES, MAX_ROUND_ROWS, MAX_SHARED
 from planner.calls.rounds.axes import RoundProblem, common_problem, owners
 from planner.calls.rounds.batches import (
     Linear,
@@ -38,7 +38,7 @@ from planner.calls.rounds.model import Joint, RoundPlan, RoundQuery, scaled
 from planner.cells.costs import EVEN_BITS, Cost, dearest, evened, rho_of, to_units_down
 from planner.cells.workspace import Floats
 from planner.history import marginals
-from planner.history.chart import MAX_POINTS, Chart, Evidence, shareable
+from planner.history.chart import Chart, Evidence, shareable
 from planner.history.marginals import MarginalEvidence
 from planner.history.recall import Recall, Recalls
 from planner.history.union import union

@@ -14,7 +14,7 @@ import duckdb
 import pytest
 
 from planner.basics.errors import Refusal, TooLarge, Unsupported
-from planner.duck.bounds import MOST_MADE
+from planner.basics.limits import MAX_MADE
 from planner.gate import Gate
 from planner.session import Session
 
@@ -57,7 +57,7 @@ def session(policy: Path) -> Iterator[Session]:
 
 CHILD = """
 import resource, sys, threading
-from planner.duck.bounds import MOST_MADE
+from planner.basics.limits import MAX_MADE
 from planner.basics.errors import Refusal
 from planner.gate import Gate
 from planner.basics.stopping import Stop, stoppable
@@ -178,11 +178,11 @@ def test_what_is_ordinary_is_answered(session: Session) -> None:
 
 
 def test_many_places_that_make_texts_are_refused_together(session: Session) -> None:
-    joined = " || ".join(["name"] * (MOST_MADE + 1))
+    joined = " || ".join(["name"] * (MAX_MADE + 1))
     assert session.execute(f"SELECT max({joined}) FROM towns").rows
     with pytest.raises(TooLarge, match="makes texts in"):
         session.execute(f"SELECT max({joined} || name) FROM towns")
-    half = " || ".join(["name"] * (MOST_MADE // 2 + 2))
+    half = " || ".join(["name"] * (MAX_MADE // 2 + 2))
     with pytest.raises(TooLarge, match="makes texts in"):
         session.execute(f"SELECT max({half}), min({half}) FROM towns")
 

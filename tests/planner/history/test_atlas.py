@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from planner.basics.limits import MAX_POINTS
 from planner.cells.workspace import Axis, Feature, Workspace
 from planner.history.atlas import Choice
-from planner.history.chart import MAX_POINTS, Evidence, chart_size, finest_axes
+from planner.history.chart import Evidence, chart_size, finest_axes
 from planner.policy.file import load
 from planner.policy.table import Table
 

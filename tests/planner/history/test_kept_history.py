@@ -42,11 +42,11 @@ def shown(session: Session) -> list[object]:
     return [(each.rows, each.intervals, each.plan and each.plan.releases) for each in found]
 
 
-@pytest.mark.parametrize("most", [recall.KEPT_BYTES, 1])
+@pytest.mark.parametrize("most", [recall.HISTORY_BYTES, 1])
 def test_after_every_release_a_gate_that_kept_much_answers_as_one_that_kept_nothing(
     rich_policy: Path, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("planner.shared.KEPT_BYTES", most)
+    monkeypatch.setattr("planner.shared.HISTORY_BYTES", most)
     old = Gate.open(rich_policy)
     session = old.session("ann")
     for sql in SHOWN:

@@ -67,7 +67,7 @@ def session(gate: Gate) -> Session:
 @pytest.fixture
 def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Send small questions on the way of the large ones, so that they can be checked against dense algebra."""
-    monkeypatch.setattr(recall, "SMALL", 0)
+    monkeypatch.setattr(recall, "SMALL_MARGINALS", 0)
     monkeypatch.setattr(recall, "MAX_ASKED", 0)
 
 

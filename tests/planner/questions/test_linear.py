@@ -277,7 +277,7 @@ def test_a_cost_beyond_all_accounts_is_refused_and_never_wraps(matches: int) -> 
         try:
             assert rho_of(linear.cost(repeated, measurement, rows_per_unit=1).highest) >= true
         except TooLarge:
-            assert true * 2**50 > linear.MOST_UNITS
+            assert true * 2**50 > linear.MAX_UNITS
 
 
 def test_several_matches_in_one_group_pay_for_the_square_of_their_sum() -> None:

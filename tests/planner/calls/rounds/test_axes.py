@@ -97,7 +97,7 @@ def test_rows_on_the_axes_count_and_sum_what_the_questions_do(
     columns = sorted(where.axes)
     for question, one in zip(questions, where.asked, strict=True):
         others = tuple(i for i in range(len(sizes)) if i not in one.axes)
-        answers = one.X.reshape(len(one.X), -1) @ x.sum(axis=others).ravel()
+        answers = one.W.reshape(len(one.W), -1) @ x.sum(axis=others).ravel()
         assert answers == pytest.approx(_answers(question, x, columns, len(where.ends), where))
 
 

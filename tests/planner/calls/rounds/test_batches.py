@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from planner.basics.limits import MAX_POINTS
 from planner.calls.rounds import batches
 from planner.calls.rounds.batches import Linear, Whole, by_cuts, into_batches, merge, points, rows_and_marginals
-from planner.history.chart import MAX_POINTS
 from planner.policy.table import Table
 from tests.planner.calls.rounds.questions import A, B, C, asked, counts, sums, table, whole
 

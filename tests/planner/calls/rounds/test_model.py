@@ -53,7 +53,7 @@ def different(found: Table) -> Labelled:
     """Return how many different values column a has."""
     cells, none = np.arange(4), np.zeros(4, dtype=np.int64)
     return Labelled(
-        aggregate=Aggregate("distinct"),
+        aggregate=Aggregate(kind="distinct"),
         workspace=workspace(found, {"a": A}),
         cell=cells,
         group=none,
