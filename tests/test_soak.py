@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from planner.basics.limits import HISTORY_BYTES, READY_BYTES
+from proxy.limits import ANSWER_BYTES, THREADS
 
 pytest.importorskip("psycopg")
 resource = pytest.importorskip("resource")
@@ -20,8 +21,6 @@ from planner.calls.call import READY  # noqa: E402
 from planner.gate import Gate  # noqa: E402
 from planner.history.chart import Shelved  # noqa: E402
 from planner.history.recall import Releases  # noqa: E402
-from proxy.conversation.answer_cache import MOST_BYTES  # noqa: E402
-from proxy.server.shared import THREADS  # noqa: E402
 
 SLACK = 128
 """Megabytes that a server may hold more of than what it keeps on purpose: engines and allocators give back late."""
@@ -36,7 +35,7 @@ def test_under_faults_no_answer_is_lost_and_nothing_is_left_behind(tmp_path: Pat
     assert found.ends["failed connection"] + found.ends["failed 57P01"] > 0  # those who were thrown out
     assert found.after.descriptors <= found.before.descriptors
     assert found.after.threads <= found.before.threads + THREADS
-    kept = (READY_BYTES + HISTORY_BYTES + MOST_BYTES) / 2**20
+    kept = (READY_BYTES + HISTORY_BYTES + ANSWER_BYTES) / 2**20
     assert found.after.megabytes <= found.before.megabytes + kept + SLACK
 
 

@@ -24,13 +24,8 @@ from proxy.catalog.relations.store import store_of
 from proxy.catalog.rewriting.constants import Constants
 from proxy.catalog.rewriting.rewrite import DATABASE, USER
 from proxy.catalog.types import Description, Table
+from proxy.limits import CATALOG_SECONDS, MAX_CATALOG_ROWS
 from proxy.wire.spans import Interval, Named
-
-TIME_LIMIT = 60.0
-"""How many seconds one statement may take."""
-
-MOST_ROWS = 1_000_000
-"""Largest answer."""
 
 KEPT_ROWS = 1_000
 """Largest answer that is kept for the next time it is asked: the catalog does not change."""
@@ -107,14 +102,14 @@ class Catalog:
     def _run(self, prepared: Prepared, values: dict[str, object]) -> Table:
         cursor = self._store.cursor()
         try:
-            with WATCHDOG.limit(TIME_LIMIT, cursor.interrupt), running(cursor.interrupt):
+            with WATCHDOG.limit(CATALOG_SECONDS, cursor.interrupt), running(cursor.interrupt):
                 rows = _fetched(cursor, prepared, values)
         except duckdb.Error as error:
             raise refusal_of(error) from None
         finally:
             cursor.close()
-        if len(rows) > MOST_ROWS:
-            raise TooLarge(f"the answer has more than {MOST_ROWS:,} rows", hint="add a LIMIT")
+        if len(rows) > MAX_CATALOG_ROWS:
+            raise TooLarge(f"the answer has more than {MAX_CATALOG_ROWS:,} rows", hint="add a LIMIT")
         if isinstance(rows, Columns):
             return Table(prepared.description.columns, rows if len(rows) > KEPT_ROWS else list(rows))
         return Table(prepared.description.columns, prepared.shaped(rows, self._store.directory))
@@ -122,7 +117,7 @@ class Catalog:
     def _constant_row(self, constants: Constants, parameters: Sequence[object]) -> tuple[object, ...]:
         seconds = constants.sleep(parameters)
         if seconds is not None:
-            sleep(min(seconds, TIME_LIMIT))
+            sleep(min(seconds, CATALOG_SECONDS))
         return constants.row(parameters)
 
 
@@ -134,14 +129,14 @@ COLUMNAR_TYPES = {kinds.duckdb_type(kind) for kind in COLUMNAR}
 def _fetched(
     cursor: duckdb.DuckDBPyConnection, prepared: Prepared, values: dict[str, object]
 ) -> list[tuple[object, ...]] | Columns:
-    """Return at most MOST_ROWS + 1 rows, by columns where the types allow it."""
+    """Return at most MAX_CATALOG_ROWS + 1 rows, by columns where the types allow it."""
     if prepared.kinds and COLUMNAR.issuperset(prepared.kinds):
-        limited = f"SELECT * FROM ({prepared.sql}) AS q LIMIT {MOST_ROWS + 1}"
+        limited = f"SELECT * FROM ({prepared.sql}) AS q LIMIT {MAX_CATALOG_ROWS + 1}"
         found = cursor.execute(limited, values or None)
         if all(str(column[1]) in COLUMNAR_TYPES for column in found.description or ()):  # a sum has more digits
             return Columns(tuple(found.fetchnumpy().values()))
-        return fetched(found, MOST_ROWS + 1)
-    return fetched(cursor.execute(prepared.sql, values or None), MOST_ROWS + 1)
+        return fetched(found, MAX_CATALOG_ROWS + 1)
+    return fetched(cursor.execute(prepared.sql, values or None), MAX_CATALOG_ROWS + 1)
 
 
 def _bindable(value: object) -> object:

@@ -17,9 +17,6 @@ from planner.basics.errors import (
     Unsupported,
 )
 
-LONGEST_TEXT = 1_000_000
-"""Characters that one function may make."""
-
 TOO_LARGE = "noisegate: too large"
 """What the engine is made to say when a value would fill the memory, which it does not count in its limit."""
 

@@ -25,11 +25,9 @@ from proxy.catalog.rewriting.constants import Constants, constants
 from proxy.catalog.rewriting.infer import Inference
 from proxy.catalog.rewriting.rewrite import SETTING, Rewriter, Rewritten
 from proxy.catalog.types import Column, Description
+from proxy.limits import TYPING_SECONDS
 from proxy.wire import oids, values
 from proxy.wire.spans import Named
-
-TIME_LIMIT = 10.0
-"""How many seconds it may take to find the types of a statement."""
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -126,7 +124,7 @@ def _described(done: Rewritten, store: Store) -> Prepared:
 
 def _types(sql: str, given: dict[str, object], store: Store) -> list[tuple[str, str]]:
     cursor = store.cursor()
-    timer = threading.Timer(TIME_LIMIT, cursor.interrupt)  # constants are computed here already
+    timer = threading.Timer(TYPING_SECONDS, cursor.interrupt)  # constants are computed here already
     timer.start()
     try:
         with running(cursor.interrupt):

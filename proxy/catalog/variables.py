@@ -13,14 +13,12 @@ from dataclasses import dataclass, field, replace
 
 from planner.basics.errors import BadValue, Forbidden, Refusal, TooLarge, UnknownSetting, Unsupported
 from planner.plans.settings import PREFIX
+from proxy.limits import MAX_SETTINGS_TEXT
 
 SERVER_VERSION = "16.14"
 """The PostgreSQL whose catalogs and messages clients find here."""
 
 NOTICES = "noisegate.notices"
-
-MOST_KEPT = 100_000
-"""The most characters of settings that are remembered for one session: memory is shared with the others."""
 
 
 class FixedSetting(Refusal):
@@ -234,9 +232,9 @@ class Variables:
         if value is None:
             return self.reset(name)
         values = {**self.values, _key(name): _checked(name, value)}
-        if sum(len(key) + len(found) for key, found in values.items()) > MOST_KEPT:
+        if sum(len(key) + len(found) for key, found in values.items()) > MAX_SETTINGS_TEXT:
             raise TooLarge(
-                f"the settings of a session hold at most {MOST_KEPT:,} characters",
+                f"the settings of a session hold at most {MAX_SETTINGS_TEXT:,} characters",
                 hint="RESET those that are not needed, or set shorter values",
             )
         return replace(self, values=values)

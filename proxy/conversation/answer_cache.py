@@ -19,12 +19,7 @@ from planner.basics.cache import BoundedCache
 from planner.basics.nodes import CLOCKS
 from planner.plans.settings import Settings
 from proxy.conversation.route import Outcome
-
-MOST_BYTES = 64 * 2**20
-"""About how many bytes all kept answers take, as rows and as they were sent."""
-
-MOST_ROWS = 2_000
-LONGEST_SQL = 10_000
+from proxy.limits import ANSWER_BYTES, MAX_CACHED_ROWS, MAX_CACHED_SQL
 
 _CLOCK = re.compile("|".join((*CLOCKS, "current_", "localtime", "clock", "timeofday", r"\bage\s*\(")), re.IGNORECASE)
 """Words of questions whose answer changes by itself; it does no harm that other questions have them as well."""
@@ -69,7 +64,7 @@ class AnswerCache:
         self._ledger = ledger
         self._watch: sqlite3.Connection | None = None
         self._stamp: Stamp | None = None
-        self._answers = BoundedCache[tuple[Outcome, Hashable]](MOST_BYTES)
+        self._answers = BoundedCache[tuple[Outcome, Hashable]](ANSWER_BYTES)
 
     @property
     def bytes(self) -> int:
@@ -100,7 +95,7 @@ class AnswerCache:
 
     def put(self, key: Key | None, outcome: Outcome, *, stamp: Stamp | None) -> None:
         """Keep an answer that was free, if its tables are as they were at `stamp`, before it was asked for."""
-        if key is None or stamp is None or outcome.cost or outcome.price is None or len(outcome.rows) > MOST_ROWS:
+        if key is None or stamp is None or outcome.cost or outcome.price is None or len(outcome.rows) > MAX_CACHED_ROWS:
             return
         now, then = self.stamp(), stamp.of(outcome.price.tables)
         if now is None or now.of(outcome.price.tables) != then or not outcome.price.repeatable:
@@ -147,4 +142,4 @@ def key_of(sql: str, values: Sequence[object], settings: Settings) -> Key | None
 
 @functools.lru_cache(maxsize=1_000)
 def _is_timeless(sql: str) -> bool:
-    return len(sql) <= LONGEST_SQL and _CLOCK.search(sql) is None
+    return len(sql) <= MAX_CACHED_SQL and _CLOCK.search(sql) is None

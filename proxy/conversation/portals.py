@@ -8,17 +8,9 @@ from dataclasses import dataclass, field, replace
 from proxy.catalog.types import Column, Description
 from proxy.conversation.route import Outcome
 from proxy.conversation.statements import Fetch, Statement
+from proxy.limits import MAX_PORTALS
 from proxy.wire.replies import Complaint
 from proxy.wire.values import Format, decoder
-
-MOST_KEPT = 10_000
-"""How many statements, and how many portals, a session may keep."""
-
-MOST_HELD = 256 * 2**20
-"""Bytes of rows that a session may keep: of results that it is reading, and of portals and cursors that are open."""
-
-MOST_HELD_BY_ANALYST = 2 * MOST_HELD
-"""The same for all sessions of an analyst together."""
 
 Row = tuple[object, ...]
 
@@ -211,8 +203,8 @@ class PortalStore:
 
     @staticmethod
     def _room(kept: int) -> None:
-        if kept >= MOST_KEPT:
-            raise Problem("54000", f"a session keeps at most {MOST_KEPT:,} statements and portals", hint="close some")
+        if kept >= MAX_PORTALS:
+            raise Problem("54000", f"a session keeps at most {MAX_PORTALS:,} statements and portals", hint="close some")
 
 
 def coerced(outcome: Outcome, columns: tuple[Column, ...]) -> Outcome:

@@ -8,19 +8,12 @@ from dataclasses import replace
 from proxy.catalog.types import Column, Description
 from proxy.conversation.answer_cache import AnswerCache, key_of
 from proxy.conversation.local import LocalState
-from proxy.conversation.portals import (
-    MOST_HELD,
-    MOST_HELD_BY_ANALYST,
-    Portal,
-    PortalStore,
-    PreparedStatement,
-    Problem,
-    coerced,
-)
+from proxy.conversation.portals import Portal, PortalStore, PreparedStatement, Problem, coerced
 from proxy.conversation.route import Outcome, Price, Router
 from proxy.conversation.statements import Ask, Copy, Declare, End, Fetch, Savepoint, Statement, query_of
 from proxy.conversation.steps import Steps, StepsTo, Work
 from proxy.conversation.ticket import Ticket
+from proxy.limits import MAX_HELD, MAX_HELD_BY_ANALYST
 from proxy.wire.replies import Status
 from proxy.wire.values import Format
 
@@ -147,8 +140,8 @@ class Runner:
         """Refuse rows for which a session, or all of an analyst's, would have to keep too much at once."""
         held = self._held() + outcome.size
         for what, total, most in (
-            ("this connection keeps", held, MOST_HELD),
-            ("your connections keep", held + self._held_elsewhere(), MOST_HELD_BY_ANALYST),
+            ("this connection keeps", held, MAX_HELD),
+            ("your connections keep", held + self._held_elsewhere(), MAX_HELD_BY_ANALYST),
         ):
             if outcome.size and total > most:
                 megabytes = f"{total / 2**20:,.0f} MB of rows, the limit is {most / 2**20:,.0f} MB"

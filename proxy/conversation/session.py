@@ -25,6 +25,7 @@ from proxy.conversation.steps import SEND, StatementEnd, Steps, StepsTo, Work
 from proxy.conversation.ticket import KEPT, NOTHING_SPENT
 from proxy.conversation.transaction import Transaction, changes
 from proxy.errors import UNEXPECTED
+from proxy.limits import MAX_SQL
 from proxy.wire import messages as m
 from proxy.wire import replies
 from proxy.wire.messages import Message
@@ -36,9 +37,6 @@ SHORT_SQL = 2_000
 
 MUCH, MANY = 50_000, 500
 """Bytes and number of values that take another thread to be read."""
-
-LONG_SQL = 1_000_000
-"""Longest text of a message with SQL, in characters."""
 
 
 class Conversation:
@@ -205,8 +203,8 @@ class Conversation:
                 self._sending = None
 
     def _read(self, sql: str) -> StepsTo[list[Statement]]:
-        if len(sql) > LONG_SQL:
-            raise Problem("54000", f"the text has more than {LONG_SQL:,} characters", hint="send less at a time")
+        if len(sql) > MAX_SQL:
+            raise Problem("54000", f"the text has more than {MAX_SQL:,} characters", hint="send less at a time")
         if len(sql) < SHORT_SQL:
             return list(_read_short(sql))
         statements: list[Statement] = yield Work("read", lambda: read_script(sql))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from planner.policy.file import Policy
 from planner.policy.passwords import SALT_BYTES, Verifier, read_verifier
+from proxy.limits import ELSEWHERE_TRIES, FAMILIAR_WAIT, FORGET_AFTER, FREE_TRIES, LONGEST_WAIT, MAX_REMEMBERED
 
 PLAIN, PLUS = "SCRAM-SHA-256", "SCRAM-SHA-256-PLUS"
 BINDING = "tls-server-end-point"
@@ -160,20 +161,6 @@ def _decoded(text: str) -> bytes:
         raise LoginFailed("a SCRAM message can't be read", sqlstate="08P01") from None
 
 
-FREE_TRIES = 5
-LONGEST_WAIT = 60.0
-FAMILIAR_WAIT = 2.0
-"""The longest wait for somebody who logged in from the same address before: others there can't shut them out."""
-
-ELSEWHERE_TRIES = 50
-"""Failed tries at one name, from all addresses that never logged in with it, before they have to wait."""
-
-FORGET_AFTER = 900.0
-MOST_KEPT = 10_000
-
-LONGEST_NAME = 100
-"""Longer names are cut to so many characters before they are remembered."""
-
 Key = tuple[str, str]
 """Address of the client, and the name it gave; the address is empty for all of them together."""
 
@@ -213,7 +200,7 @@ class BackOff:
         for counted in (key,) if self.knows(key) else (key, _anywhere(key)):
             count, last = self._failures.pop(counted, (0, now))
             self._failures[counted] = (1 if now - last > FORGET_AFTER else count + 1), now
-        while len(self._failures) > MOST_KEPT:
+        while len(self._failures) > MAX_REMEMBERED:
             del self._failures[self._least_missed()]
 
     def _least_missed(self) -> Key:
@@ -225,7 +212,7 @@ class BackOff:
         self._failures.pop(key, None)
         self._familiar.pop(key, None)
         self._familiar[key] = None
-        while len(self._familiar) > MOST_KEPT:
+        while len(self._familiar) > MAX_REMEMBERED:
             self._familiar.popitem(last=False)
 
 

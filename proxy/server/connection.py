@@ -19,7 +19,8 @@ from proxy.conversation.route import Answers
 from proxy.conversation.session import Conversation
 from proxy.conversation.steps import Send, StatementEnd, Steps, Work
 from proxy.conversation.ticket import CANCELED, GONE, SHUTDOWN, TIMEOUT, Reason
-from proxy.login.auth import LONGEST_NAME, BackOff, Key, LoginFailed, Scram, Verifiers, new_secret
+from proxy.limits import MAX_NAME, MAX_UNREAD, MAX_UNSENT, MESSAGE_SECONDS, READ_SECONDS
+from proxy.login.auth import BackOff, Key, LoginFailed, Scram, Verifiers, new_secret
 from proxy.login.startup import Caller, Refused, negotiation, open_session, read_startup
 from proxy.server.journal import Journal
 from proxy.server.metrics import Metrics
@@ -31,18 +32,6 @@ from proxy.wire.codec import Decoder, Limits
 from proxy.wire.messages import Message, ProtocolViolation
 from proxy.wire.replies import Complaint, Severity, Status
 from proxy.wire.state import Event, State, after
-
-MESSAGE_PATIENCE = 60.0
-"""Seconds in which a message that has begun must end."""
-
-READ_PATIENCE = 120.0
-"""Seconds in which a client must take up some of what waits for it."""
-
-MOST_UNREAD = 2**18
-"""Bytes that are taken from a client while a statement runs."""
-
-MOST_UNSENT = 2**16
-"""Bytes that wait for the end of a pipeline before they are sent."""
 
 
 class Gone(Exception):
@@ -126,7 +115,7 @@ class Connection(asyncio.Protocol):
         self._decoder.feed(data)
         if self._waiter is not None:
             self._wake(self._waiter)
-        elif self._decoder.waiting > MOST_UNREAD and self._transport is not None:
+        elif self._decoder.waiting > MAX_UNREAD and self._transport is not None:
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
@@ -234,7 +223,7 @@ class Connection(asyncio.Protocol):
             self._say(self._conversation.take())
         if self._writable is not None:
             try:
-                async with asyncio.timeout(READ_PATIENCE):
+                async with asyncio.timeout(READ_SECONDS):
                     await self._writable
             except TimeoutError:
                 self.abort()
@@ -254,7 +243,7 @@ class Connection(asyncio.Protocol):
                 return None
             if self._decoder.waiting != before:
                 continue  # more came while the client was slow to read
-            if not await self._more(MESSAGE_PATIENCE if self._decoder.waiting else patience):
+            if not await self._more(MESSAGE_SECONDS if self._decoder.waiting else patience):
                 return None
 
     async def _more(self, patience: float) -> bool:
@@ -328,7 +317,7 @@ class Connection(asyncio.Protocol):
             raise Refused("28000", "the connection must be encrypted", hint="connect with sslmode=require")
 
     async def _authenticate(self, caller: Caller) -> None:
-        key, host = (self.peer, caller.user[:LONGEST_NAME]), self.host
+        key, host = (self.peer, caller.user[:MAX_NAME]), self.host
         await self._wait_for_turn(key)
         try:
             await (self._trust(caller) if host.config.auth == "trust" else self._scram(caller, key))
@@ -413,7 +402,7 @@ class Connection(asyncio.Protocol):
             self._started = time.monotonic()
             await self._drive(conversation.handle(message))
             self._state = conversation.state
-            if conversation.state is State.SKIPPING or conversation.unsent > MOST_UNSENT:
+            if conversation.state is State.SKIPPING or conversation.unsent > MAX_UNSENT:
                 await self._flush()
         await self._farewell(conversation, message)
 

@@ -21,12 +21,9 @@ from contextlib import suppress
 from typing import TextIO
 
 from proxy.errors import printable
+from proxy.limits import MAX_WAITING_LINES
 
 Value = str | int | float | bool | None
-
-
-MOST_WAITING = 10_000
-"""How many lines may wait to be written; further ones are dropped, and counted."""
 
 
 class Journal:
@@ -37,7 +34,7 @@ class Journal:
 
     def __init__(self, stream: TextIO, *, form: str = "text", process: int | None = None) -> None:
         self._stream, self._form, self._process = stream, form, process
-        self._waiting: queue.Queue[str | None] = queue.Queue(MOST_WAITING)
+        self._waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING_LINES)
         self._left_out = 0
         self._writer = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._writer.start()

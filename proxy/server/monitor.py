@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-PATIENCE = 10.0
-LONGEST_REQUEST = 8_192
+from proxy.limits import MAX_MONITOR_BYTES, MONITOR_SECONDS
 
 Page = Callable[[], Awaitable[tuple[bool, str]]]
 """Returns whether all is well, and the text."""
@@ -17,7 +16,7 @@ async def serve(pages: Mapping[str, Page], port: int) -> asyncio.Server:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(MONITOR_SECONDS):
                 writer.write(await _response(reader, pages))
                 await writer.drain()
         except (TimeoutError, OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
@@ -25,7 +24,7 @@ async def serve(pages: Mapping[str, Page], port: int) -> asyncio.Server:
         finally:
             writer.close()
 
-    return await asyncio.start_server(answer, "127.0.0.1", port, limit=LONGEST_REQUEST)
+    return await asyncio.start_server(answer, "127.0.0.1", port, limit=MAX_MONITOR_BYTES)
 
 
 async def _response(reader: asyncio.StreamReader, pages: Mapping[str, Page]) -> bytes:

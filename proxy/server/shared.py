@@ -19,6 +19,7 @@ from proxy.conversation.answer_cache import AnswerCache
 from proxy.conversation.portals import Problem
 from proxy.conversation.route import Answers
 from proxy.conversation.steps import StatementEnd
+from proxy.limits import GRACE_SECONDS, LAST_SECONDS, THREADS
 from proxy.login.auth import BackOff, Verifiers, new_salts
 from proxy.login.startup import Refused
 from proxy.server.connection import Connection
@@ -29,15 +30,6 @@ from proxy.server.places import Places
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers
 from proxy.wire.messages import CancelRequest
-
-THREADS = 16
-"""How many statements are worked on at once; the others wait."""
-
-GRACE = 30.0
-"""Seconds that statements which are charged have to be answered in, when the server ends."""
-
-LAST_MOMENTS = 5.0
-"""Seconds that threads have to end in after that; the process does not wait for those that do not."""
 
 MOST_PROCESSES = 2**24
 """Connections are numbered from 1 to this, and then from 1 again."""
@@ -225,10 +217,10 @@ class Shared:
         for connection in list(self.connections.values()):
             connection.shut_down()
         if tasks:
-            await asyncio.wait(tasks, timeout=GRACE)
+            await asyncio.wait(tasks, timeout=GRACE_SECONDS)
         for connection in list(self.connections.values()):
             connection.abort()
-        ended = await asyncio.to_thread(self.places.close, LAST_MOMENTS)
-        ended &= await asyncio.to_thread(self._watching.close, LAST_MOMENTS)
+        ended = await asyncio.to_thread(self.places.close, LAST_SECONDS)
+        ended &= await asyncio.to_thread(self._watching.close, LAST_SECONDS)
         self.cache.close()
         return ended

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from proxy.catalog.errors import LONGEST_TEXT, TOO_LARGE
+from proxy.catalog.errors import TOO_LARGE
 from proxy.catalog.names import (
     FIRST_OID,
     Directory,
@@ -26,6 +26,7 @@ from proxy.catalog.names import (
     to_regtype,
 )
 from proxy.catalog.relations.privileges import has_privilege, pg_has_role, visible_in
+from proxy.limits import MAX_CATALOG_TEXT
 
 ENCODINGS = {6: "UTF8", 0: "SQL_ASCII", 8: "LATIN1", 24: "WIN1252"}
 
@@ -145,7 +146,7 @@ def format_text(directory: Directory, template: str, values: list[str | None]) -
     >>> format_text(Directory(), "%I = %L (%s%%)", ["A", "it's", None])
     '"A" = \\'it\\'\\'s\\' (%)'
     """
-    if template.count("%") * max((len(value or "") for value in values), default=0) > LONGEST_TEXT:
+    if template.count("%") * max((len(value or "") for value in values), default=0) > MAX_CATALOG_TEXT:
         raise ValueError(TOO_LARGE)
     position = 0
 

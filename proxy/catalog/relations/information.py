@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from proxy.catalog import kinds
-from proxy.catalog.errors import LONGEST_TEXT, TOO_LARGE
-
-LONGEST_SERIES = 10_000_000
-"""The most numbers that generate_series gives."""
+from proxy.catalog.errors import TOO_LARGE
+from proxy.limits import MAX_CATALOG_TEXT, MAX_SERIES
 
 _REPLACED = (
-    f"CASE WHEN (CAST(length(item) AS HUGEINT) + 1) * length(new) > {LONGEST_TEXT} "
+    f"CASE WHEN (CAST(length(item) AS HUGEINT) + 1) * length(new) > {MAX_CATALOG_TEXT} "
     f"THEN error('{TOO_LARGE}') ELSE new END"
 )
 
@@ -34,15 +32,15 @@ MACROS = {
     ),
     # The check stands in the argument: a constant call is computed early, whatever CASE it stands in.
     "own_repeat(item, times)": (
-        f"repeat(item, CASE WHEN length(item) * CAST(times AS BIGINT) > {LONGEST_TEXT} "
+        f"repeat(item, CASE WHEN length(item) * CAST(times AS BIGINT) > {MAX_CATALOG_TEXT} "
         f"THEN CAST(error('{TOO_LARGE}') AS BIGINT) ELSE CAST(times AS BIGINT) END)"
     ),
     "own_size(size)": (
-        f"CASE WHEN CAST(size AS BIGINT) > {LONGEST_TEXT} THEN CAST(error('{TOO_LARGE}') AS INTEGER) "
+        f"CASE WHEN CAST(size AS BIGINT) > {MAX_CATALOG_TEXT} THEN CAST(error('{TOO_LARGE}') AS INTEGER) "
         "ELSE CAST(size AS INTEGER) END"
     ),
     "own_series(first, last, step)": (
-        f"generate_series(first, CASE WHEN abs(CAST(last AS HUGEINT) - first) / abs(step) > {LONGEST_SERIES} "
+        f"generate_series(first, CASE WHEN abs(CAST(last AS HUGEINT) - first) / abs(step) > {MAX_SERIES} "
         f"THEN CAST(error('{TOO_LARGE}') AS BIGINT) ELSE last END, step)"
     ),
     "own_readable(relation)": (

@@ -20,14 +20,13 @@ from proxy.catalog.relations import information, policy
 from proxy.catalog.relations.functions import FUNCTIONS
 from proxy.catalog.relations.memo import Memo
 from proxy.catalog.types import Table
+from proxy.limits import CATALOG_MEMORY
 
 POSTGRES = Path(__file__).parents[1] / "postgres"
 """What every PostgreSQL has in its catalog; tests/proxy/snapshot.py wrote it down."""
 
 SCHEMAS = {CATALOG: "pg", INFORMATION: "info"}
 """Where a schema of PostgreSQL's stands in DuckDB, which has its own under the same names."""
-
-MEMORY_LIMIT = "1GB"
 
 
 class Store:
@@ -172,7 +171,7 @@ class Store:
             "autoinstall_known_extensions=false",
             "autoload_known_extensions=false",
             "error_on_division_by_zero=true",
-            f"memory_limit='{MEMORY_LIMIT}'",
+            f"memory_limit='{CATALOG_MEMORY}'",
             "threads=1",
             "temp_directory=''",
             "TimeZone='UTC'",

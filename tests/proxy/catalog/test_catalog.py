@@ -425,7 +425,7 @@ def test_sleeping_can_be_interrupted(catalog: Catalog) -> None:
 
 
 def test_answers_are_bounded(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer, "MOST_ROWS", 10)
+    monkeypatch.setattr(answer, "MAX_CATALOG_ROWS", 10)
     with pytest.raises(Refusal, match="more than 10 rows"):
         catalog.execute("select generate_series(1, 11)", [])
 

@@ -16,8 +16,9 @@ from planner.basics.cache import ENTRY
 from planner.curator.relocation import relocate
 from planner.gate import Gate
 from planner.plans.plan import Plan
-from proxy.conversation.answer_cache import MOST_BYTES, MOST_ROWS, AnswerCache, key_of
+from proxy.conversation.answer_cache import AnswerCache, key_of
 from proxy.conversation.route import Outcome, Price
+from proxy.limits import ANSWER_BYTES, MAX_CACHED_ROWS
 
 SQL = "SELECT count(*) FROM adult"
 
@@ -175,7 +176,7 @@ def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, r
     for unfit in (
         replace(outcome, cost=Fraction(1, 1000)),
         replace(outcome, price=None),
-        replace(outcome, rows=[(1,)] * (MOST_ROWS + 1)),
+        replace(outcome, rows=[(1,)] * (MAX_CACHED_ROWS + 1)),
     ):
         keep(recall, gate, unfit)
         assert kept(recall, gate) is None
@@ -183,7 +184,7 @@ def test_only_free_answers_of_the_gate_that_are_not_large_are_kept(gate: Gate, r
 
 def test_the_bytes_of_answers_are_bounded(gate: Gate, recall: AnswerCache) -> None:
     outcome = replace(answer(gate), rows=[("x" * 1_000_000,)])
-    most = MOST_BYTES // (2 * outcome.size + ENTRY)
+    most = ANSWER_BYTES // (2 * outcome.size + ENTRY)
     assert 10 < most < 100
     for number in range(most + 5):
         keep(recall, gate, outcome, f"{SQL} WHERE age > {number}")

@@ -13,9 +13,10 @@ from planner.gate import Gate
 from planner.session import Session
 from proxy.catalog.variables import Variables
 from proxy.conversation import outbox, runner
-from proxy.conversation.session import LONG_SQL, Conversation
+from proxy.conversation.session import Conversation
 from proxy.conversation.steps import Work
 from proxy.conversation.ticket import CANCELED, TIMEOUT, Stopped
+from proxy.limits import MAX_SQL
 from proxy.wire import messages as m
 from proxy.wire import oids
 from proxy.wire.messages import Message, ProtocolViolation
@@ -171,7 +172,7 @@ def test_an_unexpected_error_shows_nothing_of_itself(talk: Talk, monkeypatch: py
 
 
 def test_a_text_that_is_too_long_is_refused(talk: Talk) -> None:
-    assert error(talk(f"SELECT '{'x' * LONG_SQL}'"))["C"] == "54000"
+    assert error(talk(f"SELECT '{'x' * MAX_SQL}'"))["C"] == "54000"
 
 
 def test_function_calls_by_number_are_refused(talk: Talk) -> None:
@@ -481,7 +482,7 @@ WIDE = "SELECT repeat('x', 1000) AS x FROM (VALUES (1), (2), (3), (4), (5), (6),
 
 
 def test_the_rows_that_open_portals_keep_are_bounded(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "MOST_HELD", 50_000)
+    monkeypatch.setattr(runner, "MAX_HELD", 50_000)
     talk("BEGIN")
     found = [talk(*portal(f"p{number}", WIDE, 1), SYNC) for number in range(5)]
     assert ["E" in kinds(each) for each in found[:4]] == [False] * 4
@@ -492,7 +493,7 @@ def test_the_rows_that_open_portals_keep_are_bounded(talk: Talk, monkeypatch: py
 
 
 def test_a_portal_that_was_read_to_its_end_keeps_nothing(talk: Talk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "MOST_HELD", 50_000)
+    monkeypatch.setattr(runner, "MAX_HELD", 50_000)
     talk("BEGIN")
     for number in range(20):
         assert kinds(talk(*portal(f"p{number}", WIDE, 0), SYNC)).count("D") == 10
@@ -513,7 +514,7 @@ def held_by_others(talks: list[Talk], me: int) -> int:
 
 
 def test_the_rows_of_all_connections_of_an_analyst_are_bounded(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runner, "MOST_HELD_BY_ANALYST", 50_000)
+    monkeypatch.setattr(runner, "MAX_HELD_BY_ANALYST", 50_000)
     talks: list[Talk] = []
     for number in range(5):
         talks.append(Talk(gate, others=lambda me=number: held_by_others(talks, me)))

@@ -21,8 +21,9 @@ import pytest
 
 from planner.duck import workbench
 from proxy.catalog import answer
+from proxy.limits import THREADS
 from proxy.server.places import MOST_AT_ONCE
-from proxy.server.shared import THREADS, policy_catalog
+from proxy.server.shared import policy_catalog
 from tests.proxy.server.test_server import wait_until
 from tests.proxy.servers import Running, running
 
@@ -75,7 +76,7 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def server(policy: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     monkeypatch.setattr(workbench, "SANDBOX_SECONDS", 1e6)
-    monkeypatch.setattr(answer, "TIME_LIMIT", 1e6)
+    monkeypatch.setattr(answer, "CATALOG_SECONDS", 1e6)
     with running(policy, catalog=policy_catalog, metrics_port=0) as found:
         yield found
 
@@ -211,7 +212,7 @@ from planner.session import Session
 from proxy.cli.main import main
 from proxy.server import shared
 workbench.SANDBOX_SECONDS = 1e6
-shared.GRACE, shared.LAST_MOMENTS = 1.0, 1.0
+shared.GRACE_SECONDS, shared.LAST_SECONDS = 1.0, 1.0
 if sys.argv.pop(1) == "stuck":
     Session.execute = lambda *_, **__: threading.Event().wait()
 sys.exit(main(sys.argv[1:]))

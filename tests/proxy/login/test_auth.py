@@ -19,20 +19,8 @@ from planner.basics.errors import SourceFailed
 from planner.ledger.ledger import Ledger
 from planner.policy.file import load
 from planner.policy.passwords import Verifier, read_verifier, scram_verifier
-from proxy.login.auth import (
-    ELSEWHERE_TRIES,
-    FAMILIAR_WAIT,
-    FREE_TRIES,
-    LONGEST_WAIT,
-    MOST_KEPT,
-    PLAIN,
-    PLUS,
-    BackOff,
-    LoginFailed,
-    Scram,
-    Verifiers,
-    new_salts,
-)
+from proxy.limits import ELSEWHERE_TRIES, FAMILIAR_WAIT, FREE_TRIES, LONGEST_WAIT, MAX_REMEMBERED
+from proxy.login.auth import PLAIN, PLUS, BackOff, LoginFailed, Scram, Verifiers, new_salts
 from proxy.server import tls
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient
@@ -241,19 +229,19 @@ def test_old_failures_are_forgotten_and_their_number_is_bounded() -> None:
         back_off.failed(("a", "ann"), 0.0)
     back_off.failed(("a", "ann"), 10_000.0)
     assert back_off.wait(("a", "ann"), 10_000.0) == 0.0
-    for number in range(MOST_KEPT + 10):
+    for number in range(MAX_REMEMBERED + 10):
         back_off.failed((str(number), "x"), 0.0)
-    assert len(back_off._failures) == MOST_KEPT
+    assert len(back_off._failures) == MAX_REMEMBERED
 
 
 def test_many_made_up_names_do_not_make_failures_at_a_real_one_forgotten() -> None:
     back_off, key = BackOff(), ("a", "ann")
     for _ in range(FREE_TRIES + 3):
         back_off.failed(key, 0.0)
-    for number in range(MOST_KEPT + 10):
+    for number in range(MAX_REMEMBERED + 10):
         back_off.failed(("a", str(number)), 0.0)
     assert back_off.wait(key, 0.0) == 8.0
-    assert len(back_off._failures) == MOST_KEPT
+    assert len(back_off._failures) == MAX_REMEMBERED
 
 
 # --- certificates ------------------------------------------------------------------------------------------

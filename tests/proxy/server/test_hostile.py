@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.limits import MAX_WAITING_LINES
 from proxy.server import connection as connections
-from proxy.server.journal import MOST_WAITING, Journal
+from proxy.server.journal import Journal
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient, kinds, raw, split
 from tests.proxy.server.test_server import wait_until
@@ -182,7 +183,7 @@ def test_a_login_that_dawdles_is_ended(adult_policy: Path) -> None:
 def test_a_message_that_dawdles_is_ended(
     server: Running, bystander: RawClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "MESSAGE_PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "MESSAGE_SECONDS", 0.3)
     with raw(server.port) as client:
         client.login()
         client.send(b"Q" + length(50) + b"SELECT")
@@ -190,7 +191,7 @@ def test_a_message_that_dawdles_is_ended(
 
 
 def test_a_client_that_does_not_read_is_ended(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "READ_PATIENCE", 0.3)
+    monkeypatch.setattr(connections, "READ_SECONDS", 0.3)
     client = RawClient(server.port)
     client.login()
     client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
@@ -211,7 +212,7 @@ def test_what_a_client_sends_meanwhile_is_not_taken_in_without_limit(server: Run
                 sent += client.socket.send(m.Query("SELECT 1").write() * 1_000)
         assert sent < 100_000_000
         [found] = [c for c in server.server.shared.connections.values() if c._work is not None]
-        assert found._decoder.waiting <= connections.MOST_UNREAD + 2**18
+        assert found._decoder.waiting <= connections.MAX_UNREAD + 2**18
         server.loop.call_soon_threadsafe(found.abort)
 
 
@@ -280,7 +281,7 @@ def test_a_journal_never_waits_and_says_what_it_left_out() -> None:
     reader, writer = os.pipe()
     stream = os.fdopen(writer, "w")
     journal = Journal(stream)
-    for number in range(2 * MOST_WAITING):
+    for number in range(2 * MAX_WAITING_LINES):
         journal.info("event", number=number)  # nobody reads the pipe
     journal.close(patience=0.1)
     os.set_blocking(reader, False)

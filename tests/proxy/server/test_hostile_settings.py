@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from planner.plans.settings import names
-from proxy.catalog.variables import MOST_KEPT, VARIABLES
+from proxy.catalog.variables import VARIABLES
+from proxy.limits import MAX_SETTINGS_TEXT
 from proxy.server.shared import policy_catalog
 from proxy.wire import messages as m
 from tests.proxy.raw import RawClient, Reply, kinds, raw
@@ -175,7 +176,7 @@ def test_nobody_becomes_another_analyst_by_a_setting(server: Running) -> None:
 
 
 def test_what_is_remembered_of_settings_is_bounded(client: RawClient, server: Running) -> None:
-    value = "x" * (MOST_KEPT // 10)
+    value = "x" * (MAX_SETTINGS_TEXT // 10)
     found = [state(client.ask(m.Query(f"SET my.v{number} = '{value}'"))) for number in range(20)]
     assert found == ["00000"] * 9 + ["54000"] * 11
     assert state(client.ask(m.Query("RESET my.v0"))) == state(client.ask(m.Query(f"SET my.w = '{value}'"))) == "00000"
