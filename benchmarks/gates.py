@@ -140,7 +140,8 @@ def history(kind: str, url: str, folder: Path, releases: Callable[[Gate], list[R
     copies = [replace(known[n % len(known)], key=str(n), question=str(n)) for n in missing]
     for first in range(0, len(copies), 100):  # a hundred to a transaction, as a round would be
         drafts = [
-            Draft(*(getattr(each, field.name) for field in fields(Draft))) for each in copies[first : first + 100]
+            Draft(**{field.name: getattr(each, field.name) for field in fields(Draft)})
+            for each in copies[first : first + 100]
         ]
         gate.ledger.commit(drafts, caps=Caps(CAP, CAP))
     gate.close()

@@ -42,7 +42,18 @@ def draft(number: int) -> Draft:
     values[(1,) * len(scope)] = generator.integers(1, 1000)
     cost = Cost(tuple(scope), tuple(_filter(SIZES[column], generator) for column in scope), values)
     key = sha256(str(number).encode()).hexdigest()
-    return Draft(key, key, "everyone", "people", 1, f"analyst {number % 4}", "SELECT 1", "linear", BODY, cost)
+    return Draft(
+        key=key,
+        question=key,
+        population="everyone",
+        table="people",
+        version=1,
+        analyst=f"analyst {number % 4}",
+        sql="SELECT 1",
+        kind="linear",
+        body=BODY,
+        cost=cost,
+    )
 
 
 def _filter(size: int, generator: np.random.Generator) -> NDArray[np.int64]:

@@ -33,10 +33,10 @@ ROWS = 2_000_000
 RUNS = 7
 REGIONS = tuple(f"region {i:02}" for i in range(16))
 DOMAINS = {
-    "age": Domain("integer", low=0, high=110, step=1),
-    "sex": Domain("text", values=("F", "M")),
-    "region": Domain("text", values=REGIONS),
-    "income": Domain("integer", low=0, high=600_000, step=1),
+    "age": Domain(type="integer", low=0, high=110, step=1),
+    "sex": Domain(type="text", values=("F", "M")),
+    "region": Domain(type="text", values=REGIONS),
+    "income": Domain(type="integer", low=0, high=600_000, step=1),
 }
 QUESTIONS: dict[str, tuple[tuple[str, ...], tuple[Feature, ...], str]] = {
     "counts": (("sex", "region", "age"), (), "count(*)"),
@@ -86,7 +86,7 @@ def main(rows: int = ROWS) -> None:
     print(f"{rows:,} rows, median of {RUNS} runs each")
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         for engine, source, place, own in engines(Path(name), rows, stack):
-            opened = stack.enter_context(closing(open_source(Table("people", source=source, columns=table))))
+            opened = stack.enter_context(closing(open_source(Table(name="people", source=source, columns=table))))
             for question, (grouped, features, aggregates) in QUESTIONS.items():
                 axes = [Axis(c, DOMAINS[c], np.arange(DOMAINS[c].cells), np.arange(DOMAINS[c].cells)) for c in grouped]
                 sql = f"SELECT {', '.join(grouped)}, {aggregates} FROM {place} GROUP BY {', '.join(grouped)}"

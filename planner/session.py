@@ -251,7 +251,9 @@ class Session:
     def _explanation(self, plan: Plan) -> Explanation:
         gate, caps = self.gate, self.gate.caps(self.analyst)
         charges = [
-            Charge(gate.policy.tables[t.table].population, t.table, t.version, t.cost) for t in plan.paid if t.cost
+            Charge(population=gate.policy.tables[t.table].population, table=t.table, version=t.version, cost=t.cost)
+            for t in plan.paid
+            if t.cost
         ]
         populations = [part.measured.table.population for part in plan.parts]
         quotes = self.moment.quote(charges, populations=populations, analyst=self.analyst) if populations else []
@@ -262,7 +264,7 @@ class Session:
         with self.gate.prepared(query) as ready:
             columns = self._columns(ready)  # what can't be post-processed is refused before it is paid for
             if _is_empty(ready.compiled.post):
-                return Result(columns, tag="SELECT 0")
+                return Result(columns=columns, tag="SELECT 0")
             if ready.call is not None:
                 return self._called(ready, ready.call, columns, query.sql, step)
             plan = self._plan(ready)
@@ -277,7 +279,14 @@ class Session:
                 answer.make_relation(part, new, ready.bench, z=self.settings.z, types=types)
             rows = _dated(self._answered(ready), columns)
         visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
-        return Result(columns, visible, intervals, charged, f"SELECT {len(rows)}", explanation)
+        return Result(
+            columns=columns,
+            rows=visible,
+            intervals=intervals,
+            cost=charged,
+            tag=f"SELECT {len(rows)}",
+            plan=explanation,
+        )
 
     def _called(
         self, ready: Ready, call: functions.Call, columns: tuple[OutputColumn, ...], sql: str, step: Step
@@ -292,7 +301,9 @@ class Session:
         visible, intervals = _split(rows, len(columns), ())
         after = self.moment.after(self.gate.ledger)
         paid = functions.paid(price, told, after.quote([], populations=planned.populations, analyst=self.analyst))
-        return Result(columns, visible, intervals, told.cost, f"SELECT {len(rows)}", paid)
+        return Result(
+            columns=columns, rows=visible, intervals=intervals, cost=told.cost, tag=f"SELECT {len(rows)}", plan=paid
+        )
 
     def _priced(self, ready: Ready, planned: functions.PlannedCall) -> functions.PricedCall:
         """Return the most that a call may charge, whichever way it goes."""
@@ -343,9 +354,20 @@ class Session:
             if edition.version != task.version:
                 raise SourceFailed(f"table {task.table} was refreshed while the query was planned", hint="ask again")
             meter = meters.setdefault(task.table, self.gate.meters[task.table].at(edition))
-            payer = payers.get(task.key, self.analyst)
-            draft = (table.population, table.name, task.version, payer, sql, task.kind.value, task.draw(meter))
-            drafts.append(Draft(task.key, task.digest, *draft, task.cost))
+            drafts.append(
+                Draft(
+                    key=task.key,
+                    question=task.digest,
+                    population=table.population,
+                    table=table.name,
+                    version=task.version,
+                    analyst=payers.get(task.key, self.analyst),
+                    sql=sql,
+                    kind=task.kind.value,
+                    body=task.draw(meter),
+                    cost=task.cost,
+                )
+            )
         if not drafts:
             return [], Fraction(0)
         step("charging")

@@ -210,13 +210,13 @@ def _at(case: Case, tau: Fraction, epsilon: Fraction, runs: int, rng: np.random.
 def _asked(case: Case, claim: Claim) -> deciders.Query:
     match case.query.kind:
         case "COUNT":
-            return deciders.Query("count", claim)
+            return deciders.Query(kind="count", claim=claim)
         case "SUM":
             least, most = BOUNDS[case.query.column]
-            return deciders.Query("sum", claim, least=least, most=most)
+            return deciders.Query(kind="sum", claim=claim, least=least, most=most)
         case _:
             low, high = BOUNDS[case.query.column]
-            return deciders.Query("quantile", claim, domain=tuple(range(low, high + 1)))
+            return deciders.Query(kind="quantile", claim=claim, domain=tuple(range(low, high + 1)))
 
 
 def _statistics(case: Case, claim: Claim, wanted: type) -> object:
@@ -448,7 +448,11 @@ def print_printed(runs: int) -> None:
         cells = []
         for (tau, epsilon), by_hand in zip(settings, EXPECTED[name], strict=True):
             claim = Claim(synthetic, tau * synthetic)
-            query = deciders.Query("sum", claim, most=500_000) if is_sum else deciders.Query("count", claim)
+            query = (
+                deciders.Query(kind="sum", claim=claim, most=500_000)
+                if is_sum
+                else deciders.Query(kind="count", claim=claim)
+            )
             decider = deciders.candidates(query, epsilon=epsilon)["LM_sum" if is_sum else "LM_count"]
             yes, holds = decider.yes(truth), claim.holds(truth)
             wrong = float(np.mean(decider.draw(truth, runs) != holds))

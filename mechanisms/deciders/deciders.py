@@ -39,7 +39,7 @@ _NEAR = 1.05  # thresholds that differ by less than this factor are as good as e
 _GAPS = 9  # a side, for a mean error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Query:
     """What is asked of both tables.
 
@@ -93,15 +93,38 @@ def _candidates(query: Query, epsilon: Fraction, delta: float) -> Iterator[Decid
         case "sum":
             yield LaplaceTotal("LM_sum", claim, epsilon, rows * query.magnitude)
             yield LogisticTotal("EM_sum", claim, epsilon, rows * query.magnitude)
-            yield Race("R2T_sum", claim, epsilon, rows, query.magnitude, delta)
+            yield Race(name="R2T_sum", claim=claim, epsilon=epsilon, rows=rows, most=query.magnitude, beta=delta)
             if query.least >= 0 or query.most <= 0:
-                yield Sparse("SVT_sum", claim, epsilon, rows, query.magnitude, 1 if query.least >= 0 else -1)
+                yield Sparse(
+                    name="SVT_sum",
+                    claim=claim,
+                    epsilon=epsilon,
+                    rows=rows,
+                    most=query.magnitude,
+                    sign=1 if query.least >= 0 else -1,
+                )
         case "avg":
-            yield Average("LM_avg", claim, epsilon, rows, query.least, query.most, continuous=True)
-            yield Average("EM_avg", claim, epsilon, rows, query.least, query.most, continuous=False)
+            yield Average(
+                name="LM_avg",
+                claim=claim,
+                epsilon=epsilon,
+                rows=rows,
+                least=query.least,
+                most=query.most,
+                continuous=True,
+            )
+            yield Average(
+                name="EM_avg",
+                claim=claim,
+                epsilon=epsilon,
+                rows=rows,
+                least=query.least,
+                most=query.most,
+                continuous=False,
+            )
         case "quantile":
             if query.domain:
-                yield RankChoice("EM_med", claim, epsilon, rows, query.p, query.domain)
+                yield RankChoice(name="EM_med", claim=claim, epsilon=epsilon, rows=rows, p=query.p, domain=query.domain)
             yield RankMargin("EM_rank", claim, epsilon, rows, query.p)
             yield RankBins("Hist_med", claim, epsilon, rows, query.p)
 

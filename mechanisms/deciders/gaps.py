@@ -125,7 +125,7 @@ class LogisticTotal:
         return float(self.sensitivity / self.epsilon) * max(0.0, math.log((1 - delta) / delta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Average:
     """LM_avg, EM_avg: the sign of m = min(sum - (s - tau) n, (s + tau) n - sum), noisy.
 

@@ -31,7 +31,7 @@ from mechanisms.noise.laplace import Floats
 Decisions = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class RankChoice:
     """EM_med: a value of the public domain chosen by the exponential mechanism, compared with the claim.
 

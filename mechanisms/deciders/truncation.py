@@ -41,7 +41,7 @@ Decisions = npt.NDArray[np.bool_]
 _THETA = Fraction(95, 100)  # the share of rows that the private bound is to cover
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Race:
     """R2T_sum: the noisy sum of all buckets up to the highest one whose noisy sum stands out, against the claim.
 
@@ -152,7 +152,7 @@ class Race:
         return 4 * self.scales[top] * math.log(self.races / min(delta, self.beta))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Sparse:
     """SVT_sum: the first noisy truncated sum that reaches the upper or else the lower end of the claim decides.
 

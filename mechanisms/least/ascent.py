@@ -59,7 +59,7 @@ class Weights:
     known: list[Matrix]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Spectrum:
     """The best information of a part for some weights, as rows on its coordinates, and what it is worth.
 
@@ -181,12 +181,16 @@ def _fresh(problem: Problem, part: Part, weights: Weights, log: Matrix) -> Spect
         roots, Y = _roots(root[:, None] * ((part.L * lam[:, None]).T @ part.L) * root)
         variances = ((part.L @ (root[:, None] * (Y / np.sqrt(roots)))) ** 2).sum(axis=1)
         rows = (Y * np.sqrt(roots)).T / root
-        return Spectrum(roots, rows, variances, (rows**2).sum(axis=0), none, none, none, none)
+        return Spectrum(
+            roots=roots, rows=rows, variances=variances, profile=(rows**2).sum(axis=0), G=none, Y=none, V=none, B=none
+        )
     root = np.sqrt(lam)
     roots, Y = _roots(root[:, None] * ((part.Q * mu) @ part.Q.T) * root)
     rows = (root[:, None] * (Y / np.sqrt(roots))).T
     profile = (part.spread(rows) ** 2).sum(axis=0)
-    return Spectrum(roots, rows, (Y**2) @ roots / lam, profile, none, none, none, none)
+    return Spectrum(
+        roots=roots, rows=rows, variances=(Y**2) @ roots / lam, profile=profile, G=none, Y=none, V=none, B=none
+    )
 
 
 def _told(problem: Problem, part: Part, weights: Weights, log: Matrix) -> Spectrum:
@@ -199,7 +203,9 @@ def _told(problem: Problem, part: Part, weights: Weights, log: Matrix) -> Spectr
     roots, Y = _roots(stack.T @ stack)
     rows = outside((Y * np.sqrt(roots)).T, G)
     variances = ((V @ (Y / np.sqrt(roots))) ** 2).sum(axis=1)
-    return Spectrum(roots, rows, variances, (part.spread(rows) ** 2).sum(axis=0), G, Y, V, B)
+    return Spectrum(
+        roots=roots, rows=rows, variances=variances, profile=(part.spread(rows) ** 2).sum(axis=0), G=G, Y=Y, V=V, B=B
+    )
 
 
 def _doubt(roots: Matrix) -> float:

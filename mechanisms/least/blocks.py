@@ -35,7 +35,7 @@ class Block:
     known: Matrix | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Part:
     """A block on the span of its rows and of what is known: V = L Q, known = B Q, for V over the roots of targets.
 
@@ -73,8 +73,8 @@ def fresh_part(V: Matrix) -> Part:
     if squares[0] <= FULL_RANK * squares[-1] and len(row_space(even)) < narrow.shape[1]:
         return part_of(Block(rows, V, cells), np.ones(len(V)))
     if len(V) < V.shape[1]:
-        return Part(rows, cells, 1, np.eye(len(V)), np.zeros((0, len(V))), V, is_on_rows=True)
-    return Part(rows, cells, 1, V, V[:0], None)
+        return Part(rows=rows, cells=cells, copies=1, L=np.eye(len(V)), B=np.zeros((0, len(V))), Q=V, is_on_rows=True)
+    return Part(rows=rows, cells=cells, copies=1, L=V, B=V[:0], Q=None)
 
 
 def part_of(block: Block, c: Matrix) -> Part:
@@ -86,7 +86,9 @@ def part_of(block: Block, c: Matrix) -> Part:
     L, B = (V, B) if len(Q) == V.shape[1] else (V @ Q.T, B @ Q.T)
     if len(B) > len(Q):
         B = qr(B, mode="r", check_finite=False)[0][: len(Q)]
-    return Part(block.rows, block.cells, block.copies, L, B, None if len(Q) == V.shape[1] else Q)
+    return Part(
+        rows=block.rows, cells=block.cells, copies=block.copies, L=L, B=B, Q=None if len(Q) == V.shape[1] else Q
+    )
 
 
 @dataclass(frozen=True, eq=False)

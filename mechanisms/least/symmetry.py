@@ -164,7 +164,7 @@ def _scattered(size: int) -> Matrix:
     return np.asarray((k * k * ((np.sqrt(5) - 1) / 2)) % 1.0 - 0.5).reshape(size, _PROBES)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Symmetric:
     """A problem on its orbits. `places` has for each of what is asked the row that each of its rows became, or -1."""
 
@@ -262,7 +262,14 @@ def symmetric(asked: Sequence[Asked], given: Sequence[Given], found: Orbits) -> 
         numbers = np.array([number for number, _ in each], dtype=np.intp)
         known = [told for one in given if (told := _known(one, key, found)) is not None]
         blocks.append(Block(numbers, V, cells, found.copies(key), np.vstack(known) if known else None))
-    return Symmetric(found, tuple(parts), tuple(blocks), np.array(c), np.array(members), tuple(places))
+    return Symmetric(
+        orbits=found,
+        keys=tuple(parts),
+        blocks=tuple(blocks),
+        c=np.array(c),
+        members=np.array(members),
+        places=tuple(places),
+    )
 
 
 def _constant(one: Asked, found: Orbits) -> Matrix:

@@ -88,7 +88,7 @@ class CallResult:
     cost: Fraction
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PlannedCall:
     """What a call would do, decided from public things.
 

@@ -104,7 +104,7 @@ def _read_server(found: Location, source: str) -> dict[str, list[_Field]]:
     if found.engine == "postgres" and holds_secret(found.place):
         raise SourceFailed("a source must not hold a password; put it into a passfile or a service file")
     last = Path(name.name).stem
-    with closing(open_source(Table(last, source=source))) as opened:
+    with closing(open_source(Table(name=last, source=source))) as opened:
         return {last: [_Field(column, kind) for column, kind in opened.columns().items()]}
 
 

@@ -128,7 +128,14 @@ def asked(gate: Gate, found: RoundFile, *, on_query: Callable[[int, int], None])
         where = f"queries.{wanted.name}"
         try:
             analyst = gate.session(wanted.analyst).analyst
-            entry = Entry(-1 - number, found.round, analyst, wanted.sql, wanted.wish(Settings.of(gate.policy)), "")
+            entry = Entry(
+                number=-1 - number,
+                round=found.round,
+                analyst=analyst,
+                sql=wanted.sql,
+                wish=wanted.wish(Settings.of(gate.policy)),
+                created="",
+            )
             queries.append(replace(rounds.asked(gate, entry), label=wanted.name))
         except Refusal as refused:
             hint = f" ({refused.hint})" if refused.hint else ""

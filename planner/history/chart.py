@@ -70,7 +70,7 @@ class Evidence:
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Shelved:
     """Evidence without its numbers, which lie in the ledger until they are wanted: of most releases they never are."""
 
@@ -95,8 +95,17 @@ class Shelved:
 
 def shelved(found: Evidence, load: Callable[[], Evidence]) -> Shelved:
     """Return evidence without its numbers, which `load` gives again."""
-    about = (found.id, found.question, found.workspace, found.features, found.groups)
-    return Shelved(*about, found.shape, found.also, found.form, load)
+    return Shelved(
+        id=found.id,
+        question=found.question,
+        workspace=found.workspace,
+        features=found.features,
+        groups=found.groups,
+        shape=found.shape,
+        also=found.also,
+        form=found.form,
+        load=load,
+    )
 
 
 Brought = Evidence | Shelved
@@ -250,9 +259,16 @@ class Fold:
         np.add.at(sizes, self.number[members], found.weight[members] ** -2.0)
         weight = 1 / np.sqrt(sizes)
         return replace(
-            found, workspace=self.workspace, cell=self.cell, group=self.group, groups=self.groups,
-            pattern=self.pattern, weight=weight, y=sums * weight[:, None], form="",
-        )  # fmt: skip
+            found,
+            workspace=self.workspace,
+            cell=self.cell,
+            group=self.group,
+            groups=self.groups,
+            pattern=self.pattern,
+            weight=weight,
+            y=sums * weight[:, None],
+            form="",
+        )
 
 
 def covered(found: Brought | Question, axes: Mapping[str, Axis]) -> bool:
@@ -412,10 +428,18 @@ class Chart:
         E = _integers(whole[occupied[first]].transpose(1, 0, 2))
         low, high = self.ranges
         made = Question(
-            self.workspace, tuple(self.features[i] for i in used), occupied, np.zeros(len(occupied), dtype=np.int64), 1,
-            pattern.ravel().astype(np.int64), low[occupied][:, used], high[occupied][:, used], E, np.ones(len(E)),
-            ("row",) * len(E),
-        )  # fmt: skip
+            workspace=self.workspace,
+            features=tuple(self.features[i] for i in used),
+            cell=occupied,
+            group=np.zeros(len(occupied), dtype=np.int64),
+            groups=1,
+            pattern=pattern.ravel().astype(np.int64),
+            low=low[occupied][:, used],
+            high=high[occupied][:, used],
+            E=E,
+            units=np.ones(len(E)),
+            roles=("row",) * len(E),
+        )
         return made, Measurement(np.array(np.eye(len(E), dtype=int), dtype=object), bits)
 
     def _counted(self, scale: float) -> tuple[Question, Measurement]:
@@ -423,8 +447,18 @@ class Chart:
         cells, none = np.arange(self.workspace.cells), np.zeros(self.workspace.cells, dtype=np.int64)
         empty, one = np.zeros((len(cells), 0), dtype=np.int64), np.ones((1, 1, 1), dtype=np.int64).astype(object)
         made = Question(
-            self.workspace, (), cells, cells, len(cells), none, empty, empty, one, np.ones(1), ("row",),
-        )  # fmt: skip
+            workspace=self.workspace,
+            features=(),
+            cell=cells,
+            group=cells,
+            groups=len(cells),
+            pattern=none,
+            low=empty,
+            high=empty,
+            E=one,
+            units=np.ones(1),
+            roles=("row",),
+        )
         return made, Measurement(_integers(np.ceil(np.ldexp([[scale]], COUNT_BITS))), COUNT_BITS)
 
     def _coefficients(self, rows: Floats) -> Floats:

@@ -25,4 +25,16 @@ def union(questions: Sequence[Question]) -> Question:
     cells = np.arange(workspace.cells)
     none, E = np.zeros_like(cells), np.ones((1, 1, 1 + len(features)), dtype=np.int64).astype(object)
     low, high = workspace.ranges(features, cells)
-    return Question(workspace, features, cells, none, 1, none, low, high, E, np.ones(1), ("count",))
+    return Question(
+        workspace=workspace,
+        features=features,
+        cell=cells,
+        group=none,
+        groups=1,
+        pattern=none,
+        low=low,
+        high=high,
+        E=E,
+        units=np.ones(1),
+        roles=("count",),
+    )

@@ -53,7 +53,7 @@ def shown_payers(analyst: str) -> str:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Draft:
     """A release that was drawn and is not paid for yet.
 
@@ -78,10 +78,17 @@ class Draft:
 
     @property
     def charge(self) -> Charge:
-        return Charge(self.population, self.table, self.version, self.cost, self.analyst, self.kind == Kind.SHARE)
+        return Charge(
+            population=self.population,
+            table=self.table,
+            version=self.version,
+            cost=self.cost,
+            analyst=self.analyst,
+            is_share=self.kind == Kind.SHARE,
+        )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Release(Draft):
     """A draft that is paid for and durable; ids count from 1 without gaps, `created` is ISO 8601 in UTC."""
 
@@ -133,7 +140,7 @@ class Reading:
     rows: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Charge:
     """One more cost on the cells of one version of a table; `analyst` says who pays, where that is not who asks.
 

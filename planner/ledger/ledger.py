@@ -76,8 +76,20 @@ def _row(release: Release, cost: bytes) -> Row:
 
 def _release(row: Row) -> Release:
     number, key, question, population, table, version, analyst, sql, kind, body, cost, created = row
-    draft = (key, question, population, table, version, analyst, sql, kind, body, from_bytes(cost))
-    return Release(*draft, id=number, created=created)
+    return Release(
+        key=key,
+        question=question,
+        population=population,
+        table=table,
+        version=version,
+        analyst=analyst,
+        sql=sql,
+        kind=kind,
+        body=body,
+        cost=from_bytes(cost),
+        id=number,
+        created=created,
+    )
 
 
 class Ledger:

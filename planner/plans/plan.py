@@ -83,7 +83,7 @@ class Plan:
         return list({task.key: task for task in self.tasks if task.cost is not None}.values())
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
     """One measured query, placed: what it asks, whatever the accuracy; its tables live in one workbench."""
 
@@ -116,7 +116,15 @@ def prepare(measured: Measured, sandbox: Domains, bench: Workbench) -> Prepared:
     answers, cells = sum(work.placement.group_counts), work.placement.workspace.cells
     marginals = None if small(answers, cells) else whole
     questions = _questions(work, len(measured.sets)) if marginals is None or recallable(answers, cells) else ()
-    return Prepared(measured, work.placement, questions, work.recipes, tuple(labelled), marginals, whole)
+    return Prepared(
+        measured=measured,
+        placement=work.placement,
+        linear=questions,
+        recipes=work.recipes,
+        labelled=tuple(labelled),
+        marginals=marginals,
+        whole=whole,
+    )
 
 
 def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ...]], ...]:

@@ -46,7 +46,7 @@ class Columns(Sequence[tuple[Any, ...]]):
         return zip(*(array.tolist() for array in self.arrays), strict=True)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """Rows with their intervals (None where there is none); `cost` is the rho newly charged to the dearest cell."""
 
@@ -60,4 +60,9 @@ class Result:
 
 def single_column(name: str, lines: list[str], *, tag: str) -> Result:
     """Return a result of one text column."""
-    return Result((OutputColumn(name, "VARCHAR"),), [(line,) for line in lines], [(None,)] * len(lines), tag=tag)
+    return Result(
+        columns=(OutputColumn(name, "VARCHAR"),),
+        rows=[(line,) for line in lines],
+        intervals=[(None,)] * len(lines),
+        tag=tag,
+    )

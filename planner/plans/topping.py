@@ -101,7 +101,15 @@ def _made(question: Question, K: Ints) -> Question:
     pairs, pattern = np.unique(kind.ravel()[group] * S + question.pattern[here], return_inverse=True)
     E = products.reshape(len(flat), K.shape[1], S, Q)[pairs // S, :, pairs % S].transpose(1, 0, 2)
     return Question(
-        question.workspace, question.features, question.cell[here], group, int(used.sum()),
-        pattern.ravel().astype(np.int64), question.low[here], question.high[here], E, np.ones(len(E)),
-        ("row",) * len(E),
-    )  # fmt: skip
+        workspace=question.workspace,
+        features=question.features,
+        cell=question.cell[here],
+        group=group,
+        groups=int(used.sum()),
+        pattern=pattern.ravel().astype(np.int64),
+        low=question.low[here],
+        high=question.high[here],
+        E=E,
+        units=np.ones(len(E)),
+        roles=("row",) * len(E),
+    )

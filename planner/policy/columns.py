@@ -53,7 +53,7 @@ def read_domain(section: Section, *, optional: bool = False) -> Domain | None:
         section.wrong("other is for columns that list their values as strings", "other")
     if kind == "boolean":
         _refuse_bounds(section, "a boolean column has no bounds")
-        return Domain("boolean", values=(False, True), nullable=section.flag("nullable"))
+        return Domain(type="boolean", values=(False, True), nullable=section.flag("nullable"))
     if optional and not any(key in section for key in BOUND_KEYS):
         return None
     if kind is None:
@@ -95,7 +95,7 @@ def _read_list(section: Section, kind: str | None) -> Domain | None:
     good = tuple(value for value in values if value is not None)
     _refuse_duplicates(section, values)
     other = _read_other(section, kind, good)
-    return Domain(kind, values=good, nullable=nullable, other=other) if len(good) == len(values) else None
+    return Domain(type=kind, values=good, nullable=nullable, other=other) if len(good) == len(values) else None
 
 
 def _kind_of_values(section: Section, found: list[object]) -> str | None:
@@ -163,7 +163,7 @@ def _read_grid(section: Section, kind: str) -> Domain | None:
         return None
     if not _is_grid(section, low, high, step):
         return None
-    return Domain(kind, low=low, high=high, step=step, nullable=nullable)
+    return Domain(type=kind, low=low, high=high, step=step, nullable=nullable)
 
 
 def _is_grid(section: Section, low: Bound, high: Bound, step: Step) -> bool:

@@ -46,7 +46,7 @@ DURATIONS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Domain:
     """A list of `values`, or the grid low, low + step, …, high; with a NULL cell if `nullable`.
 

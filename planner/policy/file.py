@@ -60,7 +60,7 @@ class Analyst:
     password: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Policy:
     """Everything the curator declared; `path`, sources and the ledger are absolute."""
 
@@ -280,7 +280,7 @@ def _read_table(section: Section, name: str, base: Path) -> Table:
         why = "a server's rows have no order of their own, so it decides which rows of a unit count"
         section.wrong(f"row_key is missing; {why}", "privacy_unit")
     return Table(
-        name,
+        name=name,
         source=source,
         kind=kind,
         synthetic_of=section.text("synthetic_of"),

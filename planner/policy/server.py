@@ -22,7 +22,7 @@ COUNTS = {
 KEYS = ("host", "port", "auth", "certificate", "key", "tls", "allow_unencrypted", "metrics_port", *COUNTS, *SPANS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Server:
     """Where the wire server listens, how clients log in, and its limits; times are in seconds, 0 for none."""
 
@@ -64,7 +64,7 @@ def read_server(section: Section, base: Path) -> Server:
     if ("certificate" in section) != ("key" in section):
         section.wrong("certificate and key are given together or not at all")
     found = Server(
-        host,
+        host=host,
         port=_read_port(section, "port", Server.port),
         auth=auth,
         certificate=certificate,

@@ -21,7 +21,7 @@ class Column:
     type: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Table:
     """One table of the policy; `unit` is the privacy-unit column, or None when each row is its own unit."""
 

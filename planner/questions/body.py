@@ -79,9 +79,18 @@ def read(release: Stored, table: Table) -> tuple[Question, Measurement, NDArray[
     low, high = workspace.ranges(features, cell)
     E = np.array(body["E"], dtype=object).reshape(len(body["units"]), -1, 1 + len(features))
     question = Question(
-        workspace, features, cell, group, len(body["y"]), pattern, low, high, E, np.array(body["units"]),
-        ("row",) * len(E),
-    )  # fmt: skip
+        workspace=workspace,
+        features=features,
+        cell=cell,
+        group=group,
+        groups=len(body["y"]),
+        pattern=pattern,
+        low=low,
+        high=high,
+        E=E,
+        units=np.array(body["units"]),
+        roles=("row",) * len(E),
+    )
     return question, measurement(release), values(release)
 
 

@@ -31,7 +31,7 @@ Integers = NDArray[Any]
 """Exact integers: dtype object (Python ints), or int64 where it surely fits."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
     """A workload on patterns: what is asked, whatever the accuracy.
 
@@ -103,17 +103,17 @@ def question(work: Workload, sets: Sequence[int]) -> Question:
     E = np.array([row for row, _ in rows], dtype=object).reshape(coefficients.shape)
     units = np.array([unit for _, unit in rows])
     return Question(
-        placement.workspace,
-        work.features,
-        placement.cell,
-        group,
-        groups,
-        pattern,
-        work.low,
-        work.high,
-        E,
-        units,
-        roles,
+        workspace=placement.workspace,
+        features=work.features,
+        cell=placement.cell,
+        group=group,
+        groups=groups,
+        pattern=pattern,
+        low=work.low,
+        high=work.high,
+        E=E,
+        units=units,
+        roles=roles,
     )
 
 
@@ -143,7 +143,19 @@ def row_counts(workspace: Workspace, cell: Ints, group: Ints, *, groups: int) ->
     """Return the question of how many rows each group has: those in its cells."""
     pattern, none = np.zeros(len(cell), dtype=np.int64), np.zeros((len(cell), 0), dtype=np.int64)
     E = np.ones((1, 1, 1), dtype=np.int64).astype(object)
-    return Question(workspace, (), cell, group, groups, pattern, none, none, E, np.ones(1), ("count",))
+    return Question(
+        workspace=workspace,
+        features=(),
+        cell=cell,
+        group=group,
+        groups=groups,
+        pattern=pattern,
+        low=none,
+        high=none,
+        E=E,
+        units=np.ones(1),
+        roles=("count",),
+    )
 
 
 def _spread(base: Floats, placement: Placement, sets: Sequence[int], first: Ints) -> Floats:

@@ -73,7 +73,7 @@ Combination = Mapping[int, float]
 """Counts and sums, by their numbers, each times a coefficient."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Measured:
     """A flat aggregate query over one protected table joined with public ones.
 

@@ -44,15 +44,15 @@ class Rewriter:
         select.set("from_", exp.From(this=exp.Table(this=exp.to_identifier(self.relation))))
         rows = self.flat.rows
         return lambda aggregates: Measured(
-            self.relation,
-            rows.table,
-            tuple(rows.joins),
-            tuple(rows.where),
-            keys,
-            sets,
-            tuple(aggregates),
-            tuple(sorted(self.intervals.pairs)),
-            tuple(self.intervals.ratios),
+            name=self.relation,
+            table=rows.table,
+            joins=tuple(rows.joins),
+            where=tuple(rows.where),
+            keys=keys,
+            sets=sets,
+            aggregates=tuple(aggregates),
+            pairs=tuple(sorted(self.intervals.pairs)),
+            ratios=tuple(self.intervals.ratios),
         )
 
     # Group keys.

@@ -43,7 +43,7 @@ TIMES = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Type:
     oid: int
     name: str
@@ -78,7 +78,7 @@ class Routine:
     variadic: int
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Directory:
     """Where catalog functions look things up; filled once from the catalog's tables."""
 

@@ -34,7 +34,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 Row = tuple[object, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Prepared:
     """A statement that can be run: its SQL, its columns and parameters, and which values of the session it needs."""
 
@@ -78,7 +78,7 @@ def prepare(sql: str, stated: Sequence[int], store: Store, gate: Gate) -> Prepar
     if row is not None:
         parameters = _parameters(tree, inference)
         found = tuple(_settled(kind) for _, kind in columns)
-        return Prepared(_description(columns, found, parameters), found, constants=row)
+        return Prepared(description=_description(columns, found, parameters), kinds=found, constants=row)
     rewriter = Rewriter(tree.copy(), store.directory, store.relations, named)
     return _described(rewriter.run(gate.sandbox.functions), store)
 
@@ -112,13 +112,13 @@ def _described(done: Rewritten, store: Store) -> Prepared:
         for (_, kind), (_, duckdb_type) in zip(columns, types, strict=True)
     )
     return Prepared(
-        _description(columns, found, done.parameters),
-        found,
-        _readable(done.tree, found).sql("duckdb"),
-        tuple(sorted(int(name[1:]) for name in used if name[0] == "p" and whole(name[1:]) is not None)),
-        frozenset(done.session),
-        tuple((f"{SETTING}{i}", *each) for i, each in enumerate(done.settings) if f"{SETTING}{i}" in used),
-        done.volatile,
+        description=_description(columns, found, done.parameters),
+        kinds=found,
+        sql=_readable(done.tree, found).sql("duckdb"),
+        used=tuple(sorted(int(name[1:]) for name in used if name[0] == "p" and whole(name[1:]) is not None)),
+        session=frozenset(done.session),
+        settings=tuple((f"{SETTING}{i}", *each) for i, each in enumerate(done.settings) if f"{SETTING}{i}" in used),
+        volatile=done.volatile,
     )
 
 

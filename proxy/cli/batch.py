@@ -81,7 +81,7 @@ def combined(outcomes: Sequence[Outcome]) -> Result:
     columns = (*head, *(OutputColumn(name, kind) for name, kind in COLUMNS.items()), *tail)
     rows = [row for number, outcome in enumerate(outcomes, start=1) for row in _rows(number, outcome)]
     cost = sum((outcome.result.cost for outcome in outcomes if outcome.result is not None), Fraction(0))
-    return Result(columns, rows, [(None,) * len(columns)] * len(rows), cost)
+    return Result(columns=columns, rows=rows, intervals=[(None,) * len(columns)] * len(rows), cost=cost)
 
 
 def _rows(number: int, outcome: Outcome) -> Iterator[tuple[Any, ...]]:

@@ -24,7 +24,7 @@ def leave(arguments: Arguments) -> None:
     """Take the arguments as they were parsed."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Command:
     """One command.
 
@@ -69,7 +69,9 @@ def command(
     settle: Callable[[Arguments], None] = leave,
 ) -> Callable[[Action], Command]:
     """Make a function that takes the arguments and returns the exit code a command."""
-    return lambda run: Command(name, run, about, example, more, options, settle)
+    return lambda run: Command(
+        name=name, run=run, about=about, example=example, more=more, options=options, settle=settle
+    )
 
 
 # --- options -----------------------------------------------------------------------------------------------

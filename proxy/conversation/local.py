@@ -65,7 +65,7 @@ class LocalState:
                 return self._shown(name)
             case Reset(name=name):
                 self._reset(name)
-                return Outcome("RESET")
+                return Outcome(tag="RESET")
             case Begin():
                 return self._begin(statement)
             case End():
@@ -74,15 +74,15 @@ class LocalState:
                 return self._savepoint(statement)
             case CloseCursor(name=name):
                 self._close_cursor(name)
-                return Outcome("CLOSE CURSOR ALL" if name is None else "CLOSE CURSOR")
+                return Outcome(tag="CLOSE CURSOR ALL" if name is None else "CLOSE CURSOR")
             case Deallocate(name=name):
                 self._deallocate(name)
-                return Outcome("DEALLOCATE ALL" if name is None else "DEALLOCATE")
+                return Outcome(tag="DEALLOCATE ALL" if name is None else "DEALLOCATE")
             case Discard(what=what):
                 self._discard(what)
-                return Outcome(f"DISCARD {what}")
+                return Outcome(tag=f"DISCARD {what}")
             case Unlisten():
-                return Outcome("UNLISTEN")
+                return Outcome(tag="UNLISTEN")
             case _:
                 raise AssertionError(f"{type(statement).__name__} is not of the session")
 
@@ -96,10 +96,10 @@ class LocalState:
         if statement.local:
             if self.transaction.status is Status.IDLE:
                 self._warn("SET LOCAL can only be used in transaction blocks", sqlstate="25P01")
-                return Outcome("SET")
+                return Outcome(tag="SET")
             self.transaction.set_locally(self._now())
         self._change(lambda now: self._with(now, statement.name, statement.value), local=statement.local)
-        return Outcome("SET")
+        return Outcome(tag="SET")
 
     def _change(self, change: Callable[[AllSettings], AllSettings], *, local: bool = False) -> None:
         self._go_to(change(self._now()))
@@ -127,9 +127,9 @@ class LocalState:
     def _shown(self, name: str) -> Outcome:
         columns = self.columns(Show(name))
         if name != "all":
-            return Outcome("SHOW", columns, [(self.show(name),)])
+            return Outcome(tag="SHOW", columns=columns, rows=[(self.show(name),)])
         names = [*self.variables, *gate_settings()]
-        return Outcome("SHOW", columns, [(shown_name(name), self.show(name), "") for name in names])
+        return Outcome(tag="SHOW", columns=columns, rows=[(shown_name(name), self.show(name), "") for name in names])
 
     def _begin(self, statement: Begin) -> Outcome:
         if self.transaction.status is Status.IDLE:
@@ -138,12 +138,12 @@ class LocalState:
             self._warn("there is already a transaction in progress", sqlstate="25001")
         for mode in statement.modes:
             self._set(mode)
-        return Outcome(statement.tag)
+        return Outcome(tag=statement.tag)
 
     def _end(self, statement: End) -> Outcome:
         if self.transaction.status is Status.IDLE:
             self._warn("there is no transaction in progress", sqlstate="25P01")
-            return Outcome("COMMIT" if statement.commit else "ROLLBACK")
+            return Outcome(tag="COMMIT" if statement.commit else "ROLLBACK")
         settings, committed = self.transaction.end(self._now(), commit=statement.commit)
         self._go_to(settings)
         for name in TRANSACTION_MODES:
@@ -151,7 +151,7 @@ class LocalState:
         self._store.end_transaction(committed=committed)
         if statement.chain:
             self.transaction.begin(self._now())
-        return Outcome("COMMIT" if committed else "ROLLBACK")
+        return Outcome(tag="COMMIT" if committed else "ROLLBACK")
 
     def _savepoint(self, statement: Savepoint) -> Outcome:
         match statement.verb:
@@ -161,7 +161,7 @@ class LocalState:
                 self.transaction.release(statement.name)
             case _:
                 self._go_to(self.transaction.back_to(statement.name))
-        return Outcome(statement.verb)
+        return Outcome(tag=statement.verb)
 
     def _close_cursor(self, name: str | None) -> None:
         if name is None:

@@ -20,7 +20,7 @@ class Problem(Exception):
 
     def __init__(self, sqlstate: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.complaint = Complaint(message, sqlstate, hint=hint)
+        self.complaint = Complaint(message=message, sqlstate=sqlstate, hint=hint)
 
 
 @dataclass
@@ -34,7 +34,7 @@ class PreparedStatement:
     description: Description | None = None
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Portal:
     """A statement with its values, and once it has run its rows and how far they were fetched.
 

@@ -56,7 +56,7 @@ class Price:
         return cls(plan.path, plan.repeatable, plan.tables, f"{cost_text(plan)}, left {left}", detail)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a statement gave: a tag, rows if it has columns, and a price if the gate answered it.
 
@@ -148,11 +148,11 @@ class Router:
         ticket.step("planning")
         if self.catalog.handles(sql):
             table = self.catalog.execute(sql, values, types)
-            return Outcome(f"SELECT {len(table.rows)}", table.columns, table.rows)
+            return Outcome(tag=f"SELECT {len(table.rows)}", columns=table.columns, rows=table.rows)
         result = self.session.execute(sql, values, on_step=ticket.step)
         columns = tuple(column_of(column) for column in result.columns)
         price = None if result.plan is None else Price.of(result.plan, result.cost)
-        return Outcome(result.tag, columns, result.rows, price, result.cost)
+        return Outcome(tag=result.tag, columns=columns, rows=result.rows, price=price, cost=result.cost)
 
 
 def _merged(stated: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:

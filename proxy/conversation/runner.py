@@ -157,17 +157,17 @@ class Runner:
             raise Problem("25P01", "DECLARE CURSOR can only be used in transaction blocks")
         columns = yield from self._columns(declare.query.sql, portal)
         cursor = Portal(
-            PreparedStatement(declare.query, portal.prepared.sql, types=portal.prepared.types or ()),
-            portal.values,
-            (Format.BINARY,) if declare.binary else (),
-            columns,
+            prepared=PreparedStatement(declare.query, portal.prepared.sql, types=portal.prepared.types or ()),
+            values=portal.values,
+            formats=(Format.BINARY,) if declare.binary else (),
+            columns=columns,
             hold=declare.hold,
             forward_only=declare.forward_only,
             binary=declare.binary,
             declared=True,
         )
         self._store.keep_portal(declare.name, cursor)
-        return Outcome("DECLARE CURSOR")
+        return Outcome(tag="DECLARE CURSOR")
 
     def _fetch(self, fetch: Fetch, portal: Portal) -> StepsTo[Outcome]:
         cursor = self._store.cursor(fetch.cursor)
@@ -175,7 +175,7 @@ class Runner:
             yield from self.run(cursor)
         rows = cursor.fetch(fetch)
         if fetch.move:
-            return Outcome(f"MOVE {len(rows)}")
+            return Outcome(tag=f"MOVE {len(rows)}")
         portal.binary = cursor.binary
         assert cursor.outcome is not None
-        return Outcome(f"FETCH {len(rows)}", cursor.outcome.columns, rows)
+        return Outcome(tag=f"FETCH {len(rows)}", columns=cursor.outcome.columns, rows=rows)

@@ -415,8 +415,8 @@ def _copy_with(query: Ask, options: dict[str, str | None]) -> Copy:
     csv = form == "csv"
     quote = options.pop("quote", None) or '"'
     found = Copy(
-        query,
-        form,
+        query=query,
+        format=form,
         delimiter=_character("delimiter", options.pop("delimiter", None) or ("," if csv else "\t")),
         null=_null(options, "" if csv else "\\N"),
         header=_flag(options.pop("header", "off")),

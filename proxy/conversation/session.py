@@ -165,9 +165,11 @@ class Conversation:
             case Refusal():
                 place = None if error.span is None else error.span[0] + 1
                 detail = self._spent()
-                return Complaint(error.message, error.sqlstate, detail=detail, hint=error.hint, position=place)
+                return Complaint(
+                    message=error.message, sqlstate=error.sqlstate, detail=detail, hint=error.hint, position=place
+                )
             case _:
-                return Complaint(UNEXPECTED, "XX000", detail=self._spent())
+                return Complaint(message=UNEXPECTED, sqlstate="XX000", detail=self._spent())
 
     def _spent(self) -> str | None:
         """Return what became of the budget, if a question was on its way."""
@@ -177,12 +179,14 @@ class Conversation:
     def _say_price(self, price: Price) -> None:
         hidden = self.variables.show("client_min_messages") in ("warning", "error", "fatal", "panic")
         if self.variables.show(NOTICES) == "on" and not hidden:
-            notice = Complaint(price.notice, "00000", Severity.NOTICE, detail=price.detail)
+            notice = Complaint(message=price.notice, sqlstate="00000", severity=Severity.NOTICE, detail=price.detail)
             self._outbox.say(replies.complaint(notice))
 
     def _warn(self, message: str, *, sqlstate: str) -> None:
         if self.variables.show("client_min_messages") not in ("error", "fatal", "panic"):
-            self._outbox.say(replies.complaint(Complaint(message, sqlstate, Severity.WARNING)))
+            self._outbox.say(
+                replies.complaint(Complaint(message=message, sqlstate=sqlstate, severity=Severity.WARNING))
+            )
 
     # --- the simple protocol
 
@@ -194,7 +198,7 @@ class Conversation:
         if len(statements) > 1:
             yield Work("read", lambda: self._check(statements))
         for statement in statements:
-            portal = Portal(PreparedStatement(statement, sql))
+            portal = Portal(prepared=PreparedStatement(statement, sql))
             yield from self._runner.run(portal)
             self._sending = portal
             try:
@@ -245,7 +249,7 @@ class Conversation:
             else:
                 prepared.types = prepared.stated
         values = yield from self._decoded(prepared, message)
-        portal = Portal(prepared, values, message.result_formats)
+        portal = Portal(prepared=prepared, values=values, formats=message.result_formats)
         self._store.keep_portal(message.portal, portal)
         self._outbox.say(replies.BIND_COMPLETE)
 

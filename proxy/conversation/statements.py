@@ -87,7 +87,7 @@ class CloseCursor:
     name: str | None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Copy:
     """COPY (query) TO STDOUT."""
 

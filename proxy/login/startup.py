@@ -22,7 +22,7 @@ class Refused(Exception):
 
     def __init__(self, sqlstate: str, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
-        self.complaint = Complaint(message, sqlstate, Severity.FATAL, hint=hint)
+        self.complaint = Complaint(message=message, sqlstate=sqlstate, severity=Severity.FATAL, hint=hint)
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,11 @@ class Connection(asyncio.Protocol):
         except ProtocolViolation as violation:
             self.host.metrics.add("noisegate_protocol_violations_total")
             self.host.journal.warn("protocol violation", peer=self.peer, analyst=self.analyst, reason=str(violation))
-            self._say(replies.complaint(Complaint(str(violation), violation.sqlstate, Severity.FATAL)))
+            self._say(
+                replies.complaint(
+                    Complaint(message=str(violation), sqlstate=violation.sqlstate, severity=Severity.FATAL)
+                )
+            )
         except (OSError, ssl.SSLError, asyncio.CancelledError):
             pass
         except Exception as error:
@@ -417,7 +421,9 @@ class Connection(asyncio.Protocol):
         if isinstance(message, m.Terminate) or self._lost:
             return
         reason = SHUTDOWN if self._closing else Reason("terminating connection due to idle-session timeout", "57P05")
-        self._say(replies.complaint(Complaint(reason.message, reason.sqlstate, Severity.FATAL)))
+        self._say(
+            replies.complaint(Complaint(message=reason.message, sqlstate=reason.sqlstate, severity=Severity.FATAL))
+        )
 
     async def _drive(self, steps: Steps) -> None:
         """Do the work that a message needs, one piece after the other."""

@@ -26,7 +26,7 @@ class Severity(Enum):
     FATAL = "FATAL"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Complaint:
     """The fields of an error or a notice; `position` counts characters of the statement from 1."""
 

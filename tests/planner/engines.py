@@ -166,11 +166,11 @@ def owner(server: Postgres) -> Iterator[psycopg.Connection[Any]]:
 
 
 def grid(kind: str, low: Any, high: Any, step: Any, *, nullable: bool = False) -> Domain:
-    return Domain(kind, low=low, high=high, step=step, nullable=nullable)
+    return Domain(type=kind, low=low, high=high, step=step, nullable=nullable)
 
 
 def table(source: str, domains: dict[str, Domain], **rest: Any) -> Table:
     columns = {name: Column(name, domain=domain) for name, domain in domains.items()}
     if rest.get("unit"):
         columns.setdefault(rest["unit"], Column(rest["unit"]))
-    return Table("people", source=source, columns=columns, **rest)
+    return Table(name="people", source=source, columns=columns, **rest)

@@ -33,7 +33,18 @@ Log = Callable[[str], object]
 
 
 def draft(key: str, *, body: bytes = b"answer", units: int = 1) -> Draft:
-    return Draft(key, "question", "everyone", "people", 1, "alice", "SELECT 1", "linear", body, constant(units))
+    return Draft(
+        key=key,
+        question="question",
+        population="everyone",
+        table="people",
+        version=1,
+        analyst="alice",
+        sql="SELECT 1",
+        kind="linear",
+        body=body,
+        cost=constant(units),
+    )
 
 
 def remote(server: Postgres, folder: Path, schema: str | None = None) -> Remote:

@@ -44,7 +44,7 @@ COLUMNS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChoiceArguments:
     """The arguments of a choice.
 
@@ -86,7 +86,7 @@ class Record:
         return self.body
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Task:
     """A choice that is still to be made: among what, by which rule, and what is released on each way.
 

@@ -120,15 +120,15 @@ def _wish(arguments: Arguments) -> ChoiceArguments:
     deviations = number(arguments, "deviations", low=0.0, high=MAX_DEVIATIONS, example="3")
     stop = arguments["stop"].value
     return ChoiceArguments(
-        SNR if snr is None else snr,
-        FRACTION if fraction is None else fraction,
-        DEVIATIONS if deviations is None else deviations,
-        True if stop is None else stop,
-        None if rho is None else Fraction(rho).limit_denominator(10**15),  # as SET noisegate.rho reads it
-        _named_rule(arguments),
-        _weights(arguments),
-        bool(arguments["look"].value),
-        _taken(arguments),
+        snr=SNR if snr is None else snr,
+        fraction=FRACTION if fraction is None else fraction,
+        deviations=DEVIATIONS if deviations is None else deviations,
+        stop=True if stop is None else stop,
+        rho=None if rho is None else Fraction(rho).limit_denominator(10**15),  # as SET noisegate.rho reads it
+        rule=_named_rule(arguments),
+        weights=_weights(arguments),
+        look=bool(arguments["look"].value),
+        take=_taken(arguments),
     )
 
 
@@ -240,12 +240,12 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
         )
     task = _task(caller, asked, sqls, arguments["rule"])
     return PlannedCall(
-        [_charges(asked.table, way) for way in task.ways],
-        (asked.table.population,),
-        _path(task),
-        tuple(_lines(task)),
-        tuple(sorted({*task.ground.releases, *(release.id for release in task.stored.values())})),
-        lambda sql, step: Choosing(task, sql, step).run(),
+        alternatives=[_charges(asked.table, way) for way in task.ways],
+        populations=(asked.table.population,),
+        path=_path(task),
+        lines=tuple(_lines(task)),
+        releases=tuple(sorted({*task.ground.releases, *(release.id for release in task.stored.values())})),
+        run=lambda sql, step: Choosing(task, sql, step).run(),
     )
 
 
@@ -295,8 +295,18 @@ def _task(caller: Caller, asked: _Asked, sqls: tuple[str, ...], rule: Constant) 
             grounds.insert(0, then)
     courses = [(ground, stages.course(ground, nested=by == "nested")) for ground in grounds]
     tasks = [
-        Task(caller, asked.wish, sqls, asked.digest, asked.begun(by), by, *each, _released(caller, asked, each[1]))
-        for each in courses
+        Task(
+            caller=caller,
+            wish=asked.wish,
+            sqls=sqls,
+            digest=asked.digest,
+            begun=asked.begun(by),
+            rule=by,
+            ground=ground,
+            course=course,
+            stored=_released(caller, asked, course),
+        )
+        for ground, course in courses
     ]
     return min(tasks, key=lambda task: task.price)
 
@@ -311,7 +321,14 @@ def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Releas
 def _replay(stored: Release, sqls: Sequence[str], table: Table) -> PlannedCall:
     lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
     told = CallResult(rows(stored.body, sqls), Fraction(0))
-    return PlannedCall((), (table.population,), "free", lines, (stored.id,), lambda *_: told)
+    return PlannedCall(
+        alternatives=(),
+        populations=(table.population,),
+        path="free",
+        lines=lines,
+        releases=(stored.id,),
+        run=lambda *_: told,
+    )
 
 
 def _strategy(planner: Planner, question: Question, recipes: tuple[Recipe, ...]) -> Strategy:
@@ -342,7 +359,7 @@ def _stored(caller: Caller, asked: _Asked, digest: str) -> Release | None:
 
 
 def _charges(table: Table, way: Sequence[Residual]) -> list[Charge]:
-    return [Charge(table.population, table.name, part.version, part.cost) for part in way]
+    return [Charge(population=table.population, table=table.name, version=part.version, cost=part.cost) for part in way]
 
 
 # --- for people --------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ class RoundPlan:
     @cached_property
     def charges(self) -> list[Charge]:
         return [
-            Charge(self.populations[task.table], task.table, task.version, cost)
+            Charge(population=self.populations[task.table], table=task.table, version=task.version, cost=cost)
             for task in self.tasks
             if (cost := task.cost)
         ]
@@ -146,7 +146,14 @@ class Deal:
         populations, versions = self.together.populations, {task.table: task.version for task in self.together.tasks}
         released = [replace(charge, analyst=self.account) for charge in self.together.charges]
         return released + [
-            Charge(populations[table], table, versions[table], cost, name, is_share=True)
+            Charge(
+                population=populations[table],
+                table=table,
+                version=versions[table],
+                cost=cost,
+                analyst=name,
+                is_share=True,
+            )
             for name, table, cost in self.shared
         ]
 

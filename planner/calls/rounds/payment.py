@@ -81,7 +81,9 @@ def _own(queries: Sequence[RoundQuery], analyst: str) -> list[RoundQuery]:
 
 def _paid(costs: Mapping[str, Sequence[Cost]]) -> Fraction:
     """Return what costs come to: the dearest cell of each table, over all tables the sum."""
-    return total([Charge("", table, 0, cost) for table, each in costs.items() for cost in each])
+    return total(
+        [Charge(population="", table=table, version=0, cost=cost) for table, each in costs.items() for cost in each]
+    )
 
 
 def _accuracy_first(

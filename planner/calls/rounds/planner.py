@@ -52,7 +52,11 @@ class Workshop:
         return self._charges(self.alone(asked).paid)
 
     def _charges(self, tasks: Sequence[Task]) -> list[Charge]:
-        return [Charge(self.population(t.table), t.table, t.version, t.cost) for t in tasks if t.cost is not None]
+        return [
+            Charge(population=self.population(t.table), table=t.table, version=t.version, cost=t.cost)
+            for t in tasks
+            if t.cost is not None
+        ]
 
     def within(self, queries: Sequence[RoundQuery], within: Mapping[str, CellLimits]) -> RoundPlan:
         """Return a plan for all targets in which no cell pays more than its limit, if we find one."""

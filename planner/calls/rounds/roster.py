@@ -55,7 +55,7 @@ class Accuracy:
         return count if self.sum_error is None else f"{count}, sums ± {self.sum_error:,.6g}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Entry:
     """One query of a round; numbers count from 1 over all rounds, and are never used again."""
 
@@ -85,7 +85,7 @@ def enlist(book: RoundStore, round_: str, analyst: str, sql: str, wish: Accuracy
         (number,) = connection.execute(
             "INSERT INTO enlisted (round, analyst, sql, wish, created) VALUES (?, ?, ?, ?, ?) RETURNING id", row
         ).fetchone()
-        return Entry(number, round_, analyst, sql, wish, now)
+        return Entry(number=number, round=round_, analyst=analyst, sql=sql, wish=wish, created=now)
 
 
 def withdraw(book: RoundStore, round_: str, analyst: str, number: int | None) -> list[Entry]:
@@ -151,7 +151,8 @@ def _entries(connection: Connection, round_: str | None) -> list[Entry]:
         () if round_ is None else (round_,),
     )
     return [
-        Entry(n, name, who, sql, Accuracy(**json.loads(wish)), created) for n, name, who, sql, wish, created in rows
+        Entry(number=n, round=name, analyst=who, sql=sql, wish=Accuracy(**json.loads(wish)), created=created)
+        for n, name, who, sql, wish, created in rows
     ]
 
 

@@ -158,7 +158,7 @@ def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     """Return what enlisting a query would do; it is checked as EXPLAIN would."""
     round_, text = _name(arguments["round"]), arguments["sql"]
     wish = _wish(caller, arguments)
-    draft = Entry(0, round_, caller.analyst, text.value, wish, "")
+    draft = Entry(number=0, round=round_, analyst=caller.analyst, sql=text.value, wish=wish, created="")
     try:
         found = asked(caller, draft)
         charges = workshop(caller).alone_charges(found)
@@ -178,7 +178,9 @@ def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
         return CallResult([row], Fraction(0))
 
     populations = tuple(dict.fromkeys(part.measured.table.population for part in found.parts))
-    return PlannedCall((), populations, "exact", lines, (), run, keeps=True)
+    return PlannedCall(
+        alternatives=(), populations=populations, path="exact", lines=lines, releases=(), run=run, keeps=True
+    )
 
 
 def _check_open(caller: Caller, round_: str, argument: Constant) -> None:
@@ -211,7 +213,15 @@ def _withdraw(caller: Caller, arguments: Arguments) -> PlannedCall:
         return CallResult([(entry.round, entry.number, entry.sql) for entry in found], Fraction(0))
 
     lines = (f"Withdraws from round {round_} what you have enlisted",)
-    return PlannedCall((), _populations(caller.policy), "exact", lines, (), run, keeps=True)
+    return PlannedCall(
+        alternatives=(),
+        populations=_populations(caller.policy),
+        path="exact",
+        lines=lines,
+        releases=(),
+        run=run,
+        keeps=True,
+    )
 
 
 def _populations(policy: Policy) -> tuple[str, ...]:
@@ -411,7 +421,14 @@ def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
         def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
             return CallResult(_stored_rows(stored), Fraction(0))
 
-        return PlannedCall((), _populations(caller.policy), "free", lines, (stored.id,), replay)
+        return PlannedCall(
+            alternatives=(),
+            populations=_populations(caller.policy),
+            path="free",
+            lines=lines,
+            releases=(stored.id,),
+            run=replay,
+        )
     if latest is not None:
         raise BadValue(f"round {round_} was not released by release {latest}", hint="RESET noisegate.as_of")
     entries = roster.entries(caller, round_)
@@ -426,12 +443,12 @@ def planned(caller: Caller, round_: str, queries: Sequence[RoundQuery], terms: T
     """Return what releasing a round with these queries would do; read nothing protected, spend nothing."""
     found = settle(caller, round_, queries, terms)
     return PlannedCall(
-        [found.deal.charges],
-        tuple(dict.fromkeys(caller.policy.tables[name].population for name in found.versions)),
-        found.together.path,
-        tuple(lines_of(found)),
-        found.together.releases,
-        lambda sql, step: carry_out(caller, found, sql, step),
+        alternatives=[found.deal.charges],
+        populations=tuple(dict.fromkeys(caller.policy.tables[name].population for name in found.versions)),
+        path=found.together.path,
+        lines=tuple(lines_of(found)),
+        releases=found.together.releases,
+        run=lambda sql, step: carry_out(caller, found, sql, step),
         keeps=True,
         details={"round": details_of(found)},
     )

@@ -123,7 +123,13 @@ class RoundSolver:
         """Return what was planned so far, and what it means for each query."""
         populations = {task.table: self.shop.population(task.table) for task in self.tasks.values()}
         tasks = self.tasks.values()
-        rho = float(total(Charge(populations[t.table], t.table, t.version, t.cost) for t in tasks if t.cost))
+        rho = float(
+            total(
+                Charge(population=populations[t.table], table=t.table, version=t.version, cost=t.cost)
+                for t in tasks
+                if t.cost
+            )
+        )
         savings = tuple(float(part) for part in self.savings / rho) if rho else (0.0,) * len(self.queries)
         bounds = list(self.bounds.values())
         bound = None if None in bounds else sum(found for found in bounds if found is not None) or None

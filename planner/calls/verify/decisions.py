@@ -43,7 +43,7 @@ SIZE_DOUBT = 1e-9
 """How probably a table has fewer rows than earlier releases are taken to tell."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VerifyArguments:
     """The arguments: tau as a number or as a part of the answer, epsilon for each decision, the error delta."""
 
@@ -55,7 +55,7 @@ class VerifyArguments:
     explain: bool
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Case:
     """One group: what is claimed of it, and who decides; a claim is in integers of the grid, all else in its own unit.
 
@@ -105,18 +105,37 @@ def claims_of(about: Subject, wish: VerifyArguments) -> list[Case]:
     for group, values in enumerate(about.exact.histograms(asked)):
         answer = _answer(asked, values)
         if answer is None:
-            found.append(Case(values, None, None, "the synthetic table has no rows here"))
+            found.append(Case(values=values, synthetic=None, tau=None, why="the synthetic table has no rows here"))
             continue
         synthetic = answer * asked.unit
         tau = wish.tau * abs(synthetic) if wish.relative else wish.tau
         if not possible[group]:
-            found.append(Case(values, synthetic, tau, "no row can count here, so the answer is 0", settled=True))
+            found.append(
+                Case(
+                    values=values,
+                    synthetic=synthetic,
+                    tau=tau,
+                    why="no row can count here, so the answer is 0",
+                    settled=True,
+                )
+            )
         elif isinstance(asked, Summed) and asked.kind != "count" and not asked.most:
-            found.append(Case(values, synthetic, tau, "every value is 0, so the answer is", settled=True))
+            found.append(
+                Case(
+                    values=values, synthetic=synthetic, tau=tau, why="every value is 0, so the answer is", settled=True
+                )
+            )
         elif not tau:
-            found.append(Case(values, synthetic, None, "a percentage of 0 is nothing: give tau as a number"))
+            found.append(
+                Case(
+                    values=values,
+                    synthetic=synthetic,
+                    tau=None,
+                    why="a percentage of 0 is nothing: give tau as a number",
+                )
+            )
         else:
-            found.append(Case(values, synthetic, tau, claim=Claim(answer, tau / asked.unit)))
+            found.append(Case(values=values, synthetic=synthetic, tau=tau, claim=Claim(answer, tau / asked.unit)))
     return found
 
 
@@ -216,12 +235,12 @@ def _query(about: Subject, wish: VerifyArguments, claim: Claim) -> deciders.Quer
     if isinstance(asked, Ranked):
         listed = wish.decider == "EM_med" or len(asked.values) <= MAX_LISTED_VALUES
         domain = tuple(asked.values.tolist()) if listed else ()
-        return deciders.Query("quantile", claim, rows=rows, p=asked.p, domain=domain)
+        return deciders.Query(kind="quantile", claim=claim, rows=rows, p=asked.p, domain=domain)
     if asked.kind == "count":
-        return deciders.Query("count", claim, rows=rows)
+        return deciders.Query(kind="count", claim=claim, rows=rows)
     least, most = asked.bounds
     kind: Any = asked.kind
-    return deciders.Query(kind, claim, rows=rows, least=least, most=most)
+    return deciders.Query(kind=kind, claim=claim, rows=rows, least=least, most=most)
 
 
 # --- what earlier releases tell ----------------------------------------------------------------------------

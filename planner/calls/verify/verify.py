@@ -137,12 +137,12 @@ def _wish(arguments: Arguments, about: Subject) -> VerifyArguments:
     delta = number(arguments, "delta", low=1e-9, high=0.499, example="0.05")
     assert epsilon is not None
     return VerifyArguments(
-        tau,
-        relative,
-        Fraction(epsilon).limit_denominator(10**12),
-        _decider(about, arguments["decider"]),
-        DELTA if delta is None else delta,
-        bool(arguments["explain"].value),
+        tau=tau,
+        relative=relative,
+        epsilon=Fraction(epsilon).limit_denominator(10**12),
+        decider=_decider(about, arguments["decider"]),
+        delta=DELTA if delta is None else delta,
+        explain=bool(arguments["explain"].value),
     )
 
 
@@ -202,14 +202,16 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
                 hint="RESET noisegate.as_of to ask anew",
             )
         return _free(about, lines, (), task.known())
-    charges = [Charge(table.population, table.name, version, task.cost)] if task.paid else []
+    charges = (
+        [Charge(population=table.population, table=table.name, version=version, cost=task.cost)] if task.paid else []
+    )
     return PlannedCall(
-        [charges] if charges else (),
-        (table.population,),
-        "direct" if charges else FREE,
-        lines,
-        recall.releases if recall is not None and any(c.name == FREE for c in found) else (),
-        partial(_run, caller, task),
+        alternatives=[charges] if charges else (),
+        populations=(table.population,),
+        path="direct" if charges else FREE,
+        lines=lines,
+        releases=recall.releases if recall is not None and any(c.name == FREE for c in found) else (),
+        run=partial(_run, caller, task),
     )
 
 
@@ -256,7 +258,14 @@ def _recall(planner: Planner, about: Subject, question: Question) -> Recall | No
 def _free(about: Subject, lines: Sequence[str], releases: tuple[int, ...], rows: Sequence[Row]) -> PlannedCall:
     """Return a plan that releases nothing and stores nothing."""
     told = partial(_tell, CallResult(rows, Fraction(0)))
-    return PlannedCall((), (about.original.population,), FREE, tuple(lines), releases, told)
+    return PlannedCall(
+        alternatives=(),
+        populations=(about.original.population,),
+        path=FREE,
+        lines=tuple(lines),
+        releases=releases,
+        run=told,
+    )
 
 
 def _tell(told: CallResult, sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done

@@ -49,7 +49,7 @@ class Column:
     comment: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Relation:
     """One table or view, with the oids of itself, its row type, and the array of that."""
 
@@ -66,16 +66,31 @@ def relations(gate: Gate) -> list[Relation]:
     """Return what the policy declares, in its order: tables, views, then the system tables."""
     numbers = count(FIRST_OID + 1, 3)
     found = [
-        Relation(next(numbers), PUBLIC_NAMESPACE, name, "r", _columns(gate, name), KINDS[table.kind])
+        Relation(
+            oid=next(numbers),
+            schema=PUBLIC_NAMESPACE,
+            name=name,
+            kind="r",
+            columns=_columns(gate, name),
+            comment=KINDS[table.kind],
+        )
         for name, table in gate.policy.tables.items()
     ]
     for name, query in gate.catalog.views.items():
         columns, sql = _view_columns(gate, query), query.sql("postgres", pretty=True)  # it can't name hidden columns
-        found.append(Relation(next(numbers), PUBLIC_NAMESPACE, name, "v", columns, definition=f" {sql};"))
+        found.append(
+            Relation(
+                oid=next(numbers), schema=PUBLIC_NAMESPACE, name=name, kind="v", columns=columns, definition=f" {sql};"
+            )
+        )
     for full, typed in system.TYPES.items():
         name = full.partition(".")[2]
         described = tuple(_described(column, kind) for column, kind in typed.items())
-        found.append(Relation(next(numbers), FIRST_OID, name, "r", described, SYSTEM.get(name)))
+        found.append(
+            Relation(
+                oid=next(numbers), schema=FIRST_OID, name=name, kind="r", columns=described, comment=SYSTEM.get(name)
+            )
+        )
     return found
 
 

@@ -110,7 +110,14 @@ class Store:
         for oid, name, space, item, relation, subscript, storage in self._rows(
             "SELECT oid, typname, typnamespace, typelem, typrelid, typsubscript, typstorage FROM pg.pg_type"
         ):
-            found.types[oid] = Type(oid, name, space, item, relation, subscript == ARRAY_SUBSCRIPT and storage != "p")
+            found.types[oid] = Type(
+                oid=oid,
+                name=name,
+                namespace=space,
+                element=item,
+                relation=relation,
+                is_array=subscript == ARRAY_SUBSCRIPT and storage != "p",
+            )
         for oid, name, space, kind, acl in self._rows(
             "SELECT oid, relname, relnamespace, relkind, relacl FROM pg.pg_class"
         ):

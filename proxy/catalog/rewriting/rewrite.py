@@ -67,7 +67,7 @@ OPERATORS: dict[str, Callable[[exp.Expr, exp.Expr], exp.Expr]] = {
 }
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Rewritten:
     """A statement for DuckDB: its tree, what PostgreSQL would call its columns, and what it must be given."""
 
@@ -92,7 +92,7 @@ class Rewriter:
         outputs = inference.outputs(self._tree)
         for node in self._tree.walk():
             node.meta["kind"] = inference.kind(node) if isinstance(node, exp.Condition | exp.Subquery) else None
-        self._result = Rewritten(self._tree, outputs, inference.parameters)
+        self._result = Rewritten(tree=self._tree, outputs=outputs, parameters=inference.parameters)
         for select in list(self._tree.find_all(exp.Select)):
             _name_outputs(select)
         self._check_names()

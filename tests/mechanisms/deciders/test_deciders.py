@@ -76,16 +76,18 @@ def chance_to_miss(size: int, *, truth: float, claim: float) -> float:
 TABLE = skewed()
 SUM, MEDIAN = TABLE.total, TABLE.quantile(HALF)
 QUERIES = {
-    "count": Query("count", Claim(3004, Fraction(15, 2))),
-    "count of several rows a unit": Query("count", Claim(2980, 11), rows=3),
-    "sum": Query("sum", Claim(SUM + 3 * 10**5, 10**6), most=250_000),
-    "wide sum": Query("sum", Claim(SUM - 4 * 10**6, 3 * 10**6), most=250_000),
-    "sum of both signs": Query("sum", Claim(SUM - 3 * 10**5, 10**6), least=-250_000, most=150_000, rows=2),
-    "negative sum": Query("sum", Claim(-SUM + 4 * 10**5, 10**6), least=-250_000),
-    "average": Query("avg", Claim(Fraction(SUM, 3000) + 40, 250), most=250_000),
-    "median": Query("quantile", Claim(MEDIAN + 60, 65), domain=tuple(range(2000, 4000, 5))),
-    "quartile": Query("quantile", Claim(TABLE.quantile(QUARTER) - 30, 32), p=QUARTER, rows=2),
-    "percentile": Query("quantile", Claim(TABLE.quantile(Fraction(9, 10)), Fraction(801, 2)), p=Fraction(9, 10)),
+    "count": Query(kind="count", claim=Claim(3004, Fraction(15, 2))),
+    "count of several rows a unit": Query(kind="count", claim=Claim(2980, 11), rows=3),
+    "sum": Query(kind="sum", claim=Claim(SUM + 3 * 10**5, 10**6), most=250_000),
+    "wide sum": Query(kind="sum", claim=Claim(SUM - 4 * 10**6, 3 * 10**6), most=250_000),
+    "sum of both signs": Query(kind="sum", claim=Claim(SUM - 3 * 10**5, 10**6), least=-250_000, most=150_000, rows=2),
+    "negative sum": Query(kind="sum", claim=Claim(-SUM + 4 * 10**5, 10**6), least=-250_000),
+    "average": Query(kind="avg", claim=Claim(Fraction(SUM, 3000) + 40, 250), most=250_000),
+    "median": Query(kind="quantile", claim=Claim(MEDIAN + 60, 65), domain=tuple(range(2000, 4000, 5))),
+    "quartile": Query(kind="quantile", claim=Claim(TABLE.quantile(QUARTER) - 30, 32), p=QUARTER, rows=2),
+    "percentile": Query(
+        kind="quantile", claim=Claim(TABLE.quantile(Fraction(9, 10)), Fraction(801, 2)), p=Fraction(9, 10)
+    ),
 }
 
 
@@ -122,7 +124,7 @@ def test_each_decider_has_a_query_that_would_tell_another_epsilon() -> None:
 
 def test_lm_follows_proposition_4_2() -> None:
     claim, epsilon = Claim(100, 10), Fraction(1, 10)
-    decider = candidates(Query("count", claim), epsilon=epsilon)["LM_count"]
+    decider = candidates(Query(kind="count", claim=claim), epsilon=epsilon)["LM_count"]
 
     def published(q: int) -> float:
         low, high = (90 - q) / 10, (110 - q) / 10
@@ -136,7 +138,7 @@ def test_lm_follows_proposition_4_2() -> None:
 
 def test_em_follows_its_score_up_to_twice_tau_and_goes_on_beyond() -> None:
     claim, epsilon = Claim(100, 10), Fraction(1, 10)
-    decider = candidates(Query("count", claim), epsilon=epsilon)["EM_count"]
+    decider = candidates(Query(kind="count", claim=claim), epsilon=epsilon)["EM_count"]
 
     def published(gap: int) -> float:
         u = max(0.0, 1 - abs(gap) / 20)
@@ -152,9 +154,9 @@ def test_em_follows_its_score_up_to_twice_tau_and_goes_on_beyond() -> None:
 def test_thresholds_are_where_the_error_is_delta(delta: float) -> None:
     """Propositions 4.3 and 5.2 lose a factor 2: at their threshold the error is 2 delta."""
     for query in (
-        Query("count", Claim(50, 1)),
-        Query("sum", Claim(10**6, 1), most=1000),
-        Query("count", Claim(50, 1), rows=3),
+        Query(kind="count", claim=Claim(50, 1)),
+        Query(kind="sum", claim=Claim(10**6, 1), most=1000),
+        Query(kind="count", claim=Claim(50, 1), rows=3),
     ):
         for decider in candidates(query, epsilon=QUARTER, delta=delta).values():
             if decider.name[:2] not in ("LM", "EM"):
@@ -171,7 +173,7 @@ def test_thresholds_are_where_the_error_is_delta(delta: float) -> None:
 def test_examples_5_3_and_5_6() -> None:
     """Published: 4.605e7 for LM (which misses 10 %, not 5 %) and 4.549e7 for R2T, whose buckets here do much better."""
     bound, largest, epsilon, delta = 2_000_000, 9000, Fraction(1, 10), 0.05
-    deciders = candidates(Query("sum", Claim(10**9, 10**7), most=bound), epsilon=epsilon, delta=delta)
+    deciders = candidates(Query(kind="sum", claim=Claim(10**9, 10**7), most=bound), epsilon=epsilon, delta=delta)
     published = 2e6 / 0.1 * math.log(1 / (2 * delta))
     assert published == pytest.approx(4.605e7, rel=1e-4)
     assert profile(deciders["LM_sum"].at(Fraction(published)), None, [0])[0] == pytest.approx(0.1, rel=1e-5)
@@ -196,7 +198,7 @@ def test_exact_errors_of_lm_sum(answers: tuple[int, int], errors: list[float]) -
     """The paper's IPUMS queries q13, q16, q20: GS = 500,000, tau = 3.2 %."""
     true, synthetic = answers
     for epsilon, error in zip((0.0625, 0.125, 0.25, 0.5, 1), errors, strict=True):
-        query = Query("sum", Claim(synthetic, Fraction(32, 1000) * synthetic), most=500_000)
+        query = Query(kind="sum", claim=Claim(synthetic, Fraction(32, 1000) * synthetic), most=500_000)
         decider = candidates(query, epsilon=Fraction(epsilon))["LM_sum"]
         assert profile(decider, None, [true - synthetic])[0] == pytest.approx(error, abs=6e-4)
 
@@ -208,22 +210,24 @@ def test_exact_errors_of_lm_count() -> None:
         (1560, 1606): [0, 0, 0.130, 0, 0],
     }.items():
         for percent, error in zip(("0.2", "0.8", "3.2", "12.8", "51.2"), errors, strict=True):
-            query = Query("count", Claim(synthetic, Fraction(percent) / 100 * synthetic))
+            query = Query(kind="count", claim=Claim(synthetic, Fraction(percent) / 100 * synthetic))
             decider = candidates(query, epsilon=QUARTER)["LM_count"]
             assert profile(decider, None, [true - synthetic])[0] == pytest.approx(error, abs=6e-4)
 
 
 def test_em_does_not_overflow_where_the_published_one_did() -> None:
     """q12 and counts of 2^60: the published implementation answered at random."""
-    query = Query("count", Claim(470483, Fraction(32, 1000) * 470483))
+    query = Query(kind="count", claim=Claim(470483, Fraction(32, 1000) * 470483))
     decider = candidates(query, epsilon=Fraction(1))["EM_count"]
     assert profile(decider, None, [471994 - 470483])[0] == 0
     assert decide(decider, 471994)
     huge = 1 << 60
-    for name, decider in candidates(Query("count", Claim(huge, 5)), epsilon=Fraction(10)).items():
+    for name, decider in candidates(Query(kind="count", claim=Claim(huge, 5)), epsilon=Fraction(10)).items():
         assert decide(decider, huge), name
         assert not decide(decider, huge - 100), name
-    for name, decider in candidates(Query("sum", Claim(huge**2, huge * 100), most=huge), epsilon=Fraction(10)).items():
+    for name, decider in candidates(
+        Query(kind="sum", claim=Claim(huge**2, huge * 100), most=huge), epsilon=Fraction(10)
+    ).items():
         everything = Buckets((0,) * 60 + (huge,), (0,) * 60 + (huge**2,))
         statistics = huge**2 if decider.statistics is int else everything
         assert decide(decider, statistics) == decider.truth(statistics), name
@@ -244,7 +248,7 @@ def test_statistics_tell_the_truth(rows: list[int], synthetic: int, tau: int, p:
     quantile = sorted(rows)[math.ceil(p * len(rows)) - 1]
     answers = {"count": len(rows), "sum": sum(rows), "avg": Fraction(sum(rows), len(rows)), "quantile": quantile}
     for kind, answer in answers.items():
-        query = Query(kind, claim, least=-9, most=9, p=p, domain=tuple(range(-9, 10)))  # type: ignore[arg-type]
+        query = Query(kind=kind, claim=claim, least=-9, most=9, p=p, domain=tuple(range(-9, 10)))  # type: ignore[arg-type]
         for decider in candidates(query, epsilon=HALF).values():
             assert decider.truth(measured(decider, query, table)) == (abs(answer - claim.synthetic) < claim.tau)
 
@@ -278,8 +282,8 @@ def test_no_neighbour_changes_a_decision_by_more_than_epsilon_nor_rho(
     least = -6 if signed else 0
     base, unit = ([max(least, value) for value in values] for values in (base, unit[:rows]))
     query = Query(
-        kind,
-        Claim(synthetic, Fraction(tau, 2)),
+        kind=kind,
+        claim=Claim(synthetic, Fraction(tau, 2)),
         rows=rows,
         least=least,
         most=12,
@@ -306,7 +310,7 @@ def test_no_neighbour_changes_a_decision_by_more_than_epsilon_nor_rho(
 
 def test_the_epsilon_of_these_neighbours_is_reached_so_half_the_noise_would_be_seen() -> None:
     for kind, edge in (("count", 110), ("sum", 110 * 8)):
-        query = Query(kind, Claim(100 if kind == "count" else 800, 10 if kind == "count" else 80), most=8)  # type: ignore[arg-type]
+        query = Query(kind=kind, claim=Claim(100 if kind == "count" else 800, 10 if kind == "count" else 80), most=8)  # type: ignore[arg-type]
         step = 1 if kind == "count" else 8
         decider = candidates(query, epsilon=Fraction(1))[f"LM_{kind}"]
         assert math.log(decider.yes(edge) / decider.yes(edge + step)) == pytest.approx(1, rel=1e-5)
@@ -334,7 +338,9 @@ def test_race_bound_holds_for_the_synthetic_shape() -> None:
 
 
 def test_svt_is_biased_by_the_rows_above_its_bound_whatever_epsilon_is() -> None:
-    decider = candidates(Query("sum", Claim(SUM - 6 * 10**6, 3 * 10**6), most=250_000), epsilon=Fraction(4))["SVT_sum"]
+    decider = candidates(Query(kind="sum", claim=Claim(SUM - 6 * 10**6, 3 * 10**6), most=250_000), epsilon=Fraction(4))[
+        "SVT_sum"
+    ]
     assert profile(decider, TABLE, [6 * 10**6])[0] > 0.99
 
 
@@ -349,7 +355,7 @@ def test_recommendation_follows_thresholds_and_says_why() -> None:
     decider, tau, why = recommend(wide, epsilon=QUARTER, synthetic=TABLE)
     assert decider.name == "R2T_sum"
     assert "the smallest of all" in why
-    narrow = Query("sum", Claim(1500, 100), most=1)
+    narrow = Query(kind="sum", claim=Claim(1500, 100), most=1)
     decider, _, _ = recommend(narrow, epsilon=QUARTER, synthetic=histogram([0, 1] * 1500))
     assert decider.name == "EM_sum"
     decider, _, _ = recommend(QUERIES["median"], epsilon=QUARTER, synthetic=TABLE)
@@ -364,7 +370,7 @@ def test_without_synthetic_rows_nothing_can_be_told_and_the_advice_says_so() -> 
 
 
 def test_lm_errs_less_on_average_than_em_at_equal_epsilon_and_more_at_equal_cost() -> None:
-    query, gaps = Query("count", Claim(100, 20)), range(-40, 41)
+    query, gaps = Query(kind="count", claim=Claim(100, 20)), range(-40, 41)
     laplace_decider, coin = candidates(query, epsilon=QUARTER).values()
     dearer_coin = candidates(query, epsilon=2 * QUARTER)["EM_count"]
     assert profile(laplace_decider, None, gaps).mean() < profile(coin, None, gaps).mean()
@@ -389,7 +395,7 @@ def test_three_disjoint_bins_have_far_less_noise_than_the_published_two_and_a_co
     ours = sum(2 * (0.5 * scale) ** 2 for scale in bins)
     published = 2 * 2**2 + 2 * 2**2 / 4
     assert published / ours == pytest.approx(6.67, abs=0.01)
-    decider = candidates(Query("quantile", Claim(0, HALF)), epsilon=QUARTER)["Hist_med"]
+    decider = candidates(Query(kind="quantile", claim=Claim(0, HALF)), epsilon=QUARTER)["Hist_med"]
     chance = decider.yes(Ranks(6, 0, 12))  # on the edge, far from the other one: a fair coin
     assert chance == pytest.approx(decider.yes(Ranks(0, 6, 12)), abs=1e-6)
 
@@ -422,11 +428,11 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(ValueError, match="tau must be positive"):
         Claim(1, 0)
     with pytest.raises(ValueError, match="bounds must be in order"):
-        Query("sum", Claim(1, 1))
+        Query(kind="sum", claim=Claim(1, 1))
     with pytest.raises(ValueError, match="p must be between"):
-        Query("quantile", Claim(1, 1), p=Fraction(1))
+        Query(kind="quantile", claim=Claim(1, 1), p=Fraction(1))
     with pytest.raises(ValueError, match="epsilon must be positive"):
-        candidates(Query("count", Claim(1, 1)), epsilon=Fraction(0))
+        candidates(Query(kind="count", claim=Claim(1, 1)), epsilon=Fraction(0))
     with pytest.raises(ValueError, match="depends on the data"):
         candidates(QUERIES["sum"], epsilon=QUARTER)["SVT_sum"].effective_tau(0.05)
     with pytest.raises(ValueError, match="values must increase"):

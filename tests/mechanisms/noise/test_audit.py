@@ -42,11 +42,11 @@ def top(total: int, *, rows: int = 1) -> Buckets:
 
 
 # A wide claim of which one edge matters: beyond it, one row more makes a yes e^epsilon times rarer.
-COUNT, SUM = Query("count", Claim(1000, 100)), Query("sum", Claim(16_000, 1600), most=16)
-AVERAGE = Query("avg", Claim(0, 1), least=-8, most=8)
-MEDIAN = Query("quantile", Claim(0, 5))
+COUNT, SUM = Query(kind="count", claim=Claim(1000, 100)), Query(kind="sum", claim=Claim(16_000, 1600), most=16)
+AVERAGE = Query(kind="avg", claim=Claim(0, 1), least=-8, most=8)
+MEDIAN = Query(kind="quantile", claim=Claim(0, 5))
 # A row more on the far left: 100 empty values there become likelier, 30 on the right rarer.
-CROWD = Query("quantile", Claim(16, 16), domain=tuple(range(-100, 31)))
+CROWD = Query(kind="quantile", claim=Claim(16, 16), domain=tuple(range(-100, 31)))
 CASES = {
     "LM_count": Case(COUNT, 1100, 1101, 0.93),
     "EM_count": Case(COUNT, 1101, 1102, 0.8),

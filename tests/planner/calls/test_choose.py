@@ -884,7 +884,12 @@ def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
     def plan(session: Session, arguments: functions.Arguments) -> functions.PlannedCall:
         rows = [(arguments["word"].value, arguments["times"].value), (session.analyst, None)]
         return functions.PlannedCall(
-            (), ("default",), "free", ("Echo",), (), lambda *_: functions.CallResult(rows, Fraction(0))
+            alternatives=(),
+            populations=("default",),
+            path="free",
+            lines=("Echo",),
+            releases=(),
+            run=lambda *_: functions.CallResult(rows, Fraction(0)),
         )
 
     parameters = (functions.Parameter("word", "text", required=True), functions.Parameter("times", "number"))

@@ -101,7 +101,7 @@ def test_a_stated_error_holds_for_true_tables_of_every_size(
 @pytest.mark.parametrize("rows", [30, 100])
 def test_what_was_stated_for_the_size_of_the_copy_would_not_pass(rows: int) -> None:
     """0.0000 was stated where errors are 0.38 and 0.16; such draws pass with probability below 1e-6."""
-    decider = deciders.candidates(Query("avg", Claim(50, TAU), most=100), epsilon=EPSILON)["EM_avg"]
+    decider = deciders.candidates(Query(kind="avg", claim=Claim(50, TAU), most=100), epsilon=EPSILON)["EM_avg"]
     ages = Histogram(np.array([50]), np.array([COPIED]))
     (stated,) = deciders.profile(decider, ages, [2 * TAU])
     real = error(decider, Totals((50 + 2 * TAU) * rows, rows))
@@ -194,7 +194,7 @@ def _random(rng: np.random.Generator) -> Histogram:
 
 
 def test_without_rows_nothing_is_known_of_an_average_but_that_a_coin_is_fair() -> None:
-    query = Query("avg", Claim(50, TAU), most=100)
+    query = Query(kind="avg", claim=Claim(50, TAU), most=100)
     gaps = [0, TAU, 2 * TAU, 50]
     for decider in deciders.candidates(query, epsilon=EPSILON).values():
         assert deciders.at_worst(decider, histogram(), gaps, rows=0, p=Fraction(1, 2)).tolist() == [0.5] * 4

@@ -350,7 +350,7 @@ def test_a_decider_sees_exactly_the_statistics_of_the_table(
     claim = Claim(expected.quantile(Fraction(1, 2)), tau * grid)
     least, most = about.asked.bounds if isinstance(about.asked, Summed) else (0, 0)
     domain = tuple(about.asked.values.tolist()) if isinstance(about.asked, Ranked) else ()
-    query = deciders.Query(about.asked.kind, claim, least=least, most=most, domain=domain)
+    query = deciders.Query(kind=about.asked.kind, claim=claim, least=least, most=most, domain=domain)
     for decider in deciders.candidates(query, epsilon=Fraction(1, 2)).values():
         found = shared.meters["people"]._exact.statistics(about.asked, {0: decider})[0]
         assert isinstance(found, decider.statistics)

@@ -99,7 +99,10 @@ def price(session: Session, sql: str) -> float:
 
 def as_round(session: Session, sql: str) -> RoundPlan:
     """Return the plan of the query as a round of one, by the round's own solver."""
-    asked = rounds.asked(session.gate, Entry(1, "r", session.analyst, sql, Accuracy.of(session.settings), ""))
+    asked = rounds.asked(
+        session.gate,
+        Entry(number=1, round="r", analyst=session.analyst, sql=sql, wish=Accuracy.of(session.settings), created=""),
+    )
     return RoundSolver(rounds.workshop(session), [asked], 1.0, None).plan()
 
 

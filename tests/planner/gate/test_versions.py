@@ -61,7 +61,7 @@ def stream(steps: list[tuple[bool, str, str, Cost]]) -> list[Charge]:
     version, found = dict.fromkeys(TABLES, 1), []
     for is_refreshed, table, analyst, cost in steps:
         version[table] += is_refreshed
-        found.append(Charge("everyone", table, version[table], cost, analyst))
+        found.append(Charge(population="everyone", table=table, version=version[table], cost=cost, analyst=analyst))
     return found
 
 
@@ -83,18 +83,24 @@ def test_a_view_is_the_dearest_life_over_all_versions(steps: list[tuple[bool, st
 def test_a_charge_on_a_version_that_is_over_shares_no_cells() -> None:
     """No ledger books one; whoever makes one by hand still finds nobody's payments left out."""
     costs = [(1, aged(0, 5)), (2, aged(1, 7)), (1, aged(1, 3))]
-    view = View(0, "").charged([Charge("everyone", "people", *each) for each in costs], analyst="ann")
+    view = View(0, "").charged(
+        [Charge(population="everyone", table="people", version=version, cost=cost) for version, cost in costs],
+        analyst="ann",
+    )
     assert view.spent("everyone") == 5 + 7 + 3
 
 
 def test_versions_that_are_over_are_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
     view = View(0, "")
     for version in range(1, 200):
-        view = view.charged([Charge("everyone", "people", version, aged(version % AGES, 2))], analyst="ann")
+        view = view.charged(
+            [Charge(population="everyone", table="people", version=version, cost=aged(version % AGES, 2))],
+            analyst="ann",
+        )
     sought = []
     plain = Spending.dearest.func  # type: ignore[attr-defined]
     monkeypatch.setattr(Spending, "dearest", property(lambda own: (sought.append(own), plain(own))[1]))
-    after = view.charged([Charge("everyone", "people", 199, aged(0, 2))], analyst="ann")
+    after = view.charged([Charge(population="everyone", table="people", version=199, cost=aged(0, 2))], analyst="ann")
     assert after.spent("everyone") == 2 * 199 + 2 * (199 % AGES == 0)
     assert len(sought) == 1
 
@@ -116,7 +122,18 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Path | Remote:
 
 
 def draft(key: str, version: int, cost: Cost, *, analyst: str = "ann", table: str = "people") -> Draft:
-    return Draft(key, "question", "everyone", table, version, analyst, "SELECT 1", "linear", b"answer", cost)
+    return Draft(
+        key=key,
+        question="question",
+        population="everyone",
+        table=table,
+        version=version,
+        analyst=analyst,
+        sql="SELECT 1",
+        kind="linear",
+        body=b"answer",
+        cost=cost,
+    )
 
 
 def test_who_ages_between_refreshes_is_paid_for_in_every_version(place: Path | Remote) -> None:
@@ -146,7 +163,7 @@ def test_a_ledger_charges_what_fits_and_agrees_with_a_brute_force(
         for number, (is_refreshed, table, analyst, cost) in enumerate(steps):
             if is_refreshed:
                 version[table] = other.refresh(table, f"data {number}")
-            charge = Charge("everyone", table, version[table], cost, analyst)
+            charge = Charge(population="everyone", table=table, version=version[table], cost=cost, analyst=analyst)
             [quote] = ledger.quote([charge], analyst="ann", populations=["everyone"])
             assert (quote.spent, quote.after) == (dearest_life(stored), dearest_life([*stored, charge]))
             made = draft(str(number), version[table], cost, analyst=analyst, table=table)

@@ -79,7 +79,18 @@ def where_sex(index: int, units: int) -> Cost:
 
 
 def shared(key: str, analyst: str, cost: Cost, kind: str = Kind.SHARE.value) -> Draft:
-    return Draft(key, "q", "everyone", "people", 1, analyst, "", kind, b"", cost)
+    return Draft(
+        key=key,
+        question="q",
+        population="everyone",
+        table="people",
+        version=1,
+        analyst=analyst,
+        sql="",
+        kind=kind,
+        body=b"",
+        cost=cost,
+    )
 
 
 def worker(task: str, place: Path | Remote, *numbers: int) -> Any:  # Any: whatever JSON the task prints
@@ -108,8 +119,30 @@ def edited(path: Path, *statements: str) -> None:
 
 def test_a_release_is_stored_as_drafted_and_numbered_from_one(ledger: Ledger, place: Path | Remote) -> None:
     drafts = [
-        Draft("k1", "q", "everyone", "people", 1, "alice", "SELECT 'é'", "linear", b"\x00y", where_sex(0, 3)),
-        Draft("k2", "q", "everyone", "people", 1, "bob", "", "quantile", b"", constant(4)),
+        Draft(
+            key="k1",
+            question="q",
+            population="everyone",
+            table="people",
+            version=1,
+            analyst="alice",
+            sql="SELECT 'é'",
+            kind="linear",
+            body=b"\x00y",
+            cost=where_sex(0, 3),
+        ),
+        Draft(
+            key="k2",
+            question="q",
+            population="everyone",
+            table="people",
+            version=1,
+            analyst="bob",
+            sql="",
+            kind="quantile",
+            body=b"",
+            cost=constant(4),
+        ),
     ]
     stored = [pay(ledger, each) for each in drafts]
     assert [release.id for release in stored] == [1, 2]
@@ -228,7 +261,9 @@ def test_a_bundle_of_drafts_is_charged_whole_or_not_at_all(ledger: Ledger) -> No
 def test_a_quote_says_what_a_commit_would_charge_and_writes_nothing(ledger: Ledger) -> None:
     pay(ledger, replace(draft("1"), cost=where_sex(0, 100)))
     pay(ledger, replace(draft("2"), cost=where_sex(0, 20), analyst="bob"))
-    dear, cheap = (Charge("everyone", "people", 1, where_sex(1, units)) for units in (130, 50))
+    dear, cheap = (
+        Charge(population="everyone", table="people", version=1, cost=where_sex(1, units)) for units in (130, 50)
+    )
     assert ledger.quote([dear], analyst="bob") == [
         Quote(population="everyone", analyst="bob", spent=120, after=130, account_spent=20, account_after=130)
     ]

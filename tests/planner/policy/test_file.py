@@ -122,26 +122,26 @@ def domain_of(folder: Path, entry: str) -> Domain | None:
 def test_a_good_policy_means_what_it_says(tmp_path: Path) -> None:
     policy = load(write(tmp_path, EXAMPLE))
     domains = {
-        "age": Domain("integer", low=0, high=110, step=1),
-        "sex": Domain("text", values=("F", "M")),
-        "region": Domain("text", values=("North", "South"), other="Other", nullable=True),
-        "joined": Domain("date", low=dt.date(2015, 1, 1), high=dt.date(2026, 12, 31), step=1),
+        "age": Domain(type="integer", low=0, high=110, step=1),
+        "sex": Domain(type="text", values=("F", "M")),
+        "region": Domain(type="text", values=("North", "South"), other="Other", nullable=True),
+        "joined": Domain(type="date", low=dt.date(2015, 1, 1), high=dt.date(2026, 12, 31), step=1),
         "seen": Domain(
-            "timestamp",
+            type="timestamp",
             low=dt.datetime(2015, 1, 1),
             high=dt.datetime(2015, 1, 2),
             step=dt.timedelta(minutes=15),
         ),
-        "income": Domain("integer", low=0, high=500_000, step=1),
-        "score": Domain("float", low=Decimal(0), high=Decimal(1), step=Decimal("0.01")),
-        "smoker": Domain("boolean", values=(False, True)),
-        "education-num": Domain("integer", values=(1, 2, 3)),
+        "income": Domain(type="integer", low=0, high=500_000, step=1),
+        "score": Domain(type="float", low=Decimal(0), high=Decimal(1), step=Decimal("0.01")),
+        "smoker": Domain(type="boolean", values=(False, True)),
+        "education-num": Domain(type="integer", values=(1, 2, 3)),
     }
     columns = {
         name: Column(name, domain=domain, measure=name == "income", type=domain.type)
         for name, domain in domains.items()
     }
-    weeks = Domain("date", low=dt.date(2020, 1, 6), high=dt.date(2020, 12, 28), step=7)
+    weeks = Domain(type="date", low=dt.date(2020, 1, 6), high=dt.date(2020, 12, 28), step=7)
     assert policy == Policy(
         path=tmp_path / "noisegate.toml",
         budget=Budget(2.0, 1e-9),
@@ -155,13 +155,13 @@ def test_a_good_policy_means_what_it_says(tmp_path: Path) -> None:
         ledger=tmp_path / "noisegate.ledger.sqlite",
         tables={
             "people": Table(
-                "people",
+                name="people",
                 source=str(tmp_path / "people.parquet"),
                 size=32_561,
                 columns=columns | {"note": Column("note", hidden=True)},
             ),
             "visits": Table(
-                "visits",
+                name="visits",
                 source=str(tmp_path / "visits.csv"),
                 population="patients",
                 unit="patient",
@@ -169,12 +169,12 @@ def test_a_good_policy_means_what_it_says(tmp_path: Path) -> None:
                 columns={"day": Column("day", domain=weeks, type="date"), "patient": Column("patient")},
             ),
             "people_synth": Table(
-                "people_synth",
+                name="people_synth",
                 source=str(tmp_path / "people_synth.parquet"),
                 kind="synthetic",
                 synthetic_of="people",
             ),
-            "regions": Table("regions", source=f"{tmp_path}/store.duckdb#main.regions", kind="public"),
+            "regions": Table(name="regions", source=f"{tmp_path}/store.duckdb#main.regions", kind="public"),
         },
         views={"adults": "SELECT * FROM people WHERE age >= 18"},
     )
@@ -347,19 +347,19 @@ def test_a_column_without_anything_is_told_what_there_is(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("entry", "domain"),
     [
-        ("values = [3, 1, 2]", Domain("integer", values=(3, 1, 2))),
-        ("values = [true]", Domain("boolean", values=(True,))),
-        ("values = [2015-01-31]", Domain("date", values=(dt.date(2015, 1, 31),))),
-        ('type = "date", values = ["2015-01-31"]', Domain("date", values=(dt.date(2015, 1, 31),))),
-        ('values = ["", " "]', Domain("text", values=("", " "))),
-        ('type = "integer", min = 5, max = 5', Domain("integer", low=5, high=5, step=1)),
+        ("values = [3, 1, 2]", Domain(type="integer", values=(3, 1, 2))),
+        ("values = [true]", Domain(type="boolean", values=(True,))),
+        ("values = [2015-01-31]", Domain(type="date", values=(dt.date(2015, 1, 31),))),
+        ('type = "date", values = ["2015-01-31"]', Domain(type="date", values=(dt.date(2015, 1, 31),))),
+        ('values = ["", " "]', Domain(type="text", values=("", " "))),
+        ('type = "integer", min = 5, max = 5', Domain(type="integer", low=5, high=5, step=1)),
         (
             'type = "float", min = -0.3, max = 0.3, step = 0.1, nullable = true',
-            Domain("float", low=Decimal("-0.3"), high=Decimal("0.3"), step=Decimal("0.1"), nullable=True),
+            Domain(type="float", low=Decimal("-0.3"), high=Decimal("0.3"), step=Decimal("0.1"), nullable=True),
         ),
         (
             'type = "date", min = 2015-01-01, max = 2015-01-15, step = 7',
-            Domain("date", low=dt.date(2015, 1, 1), high=dt.date(2015, 1, 15), step=7),
+            Domain(type="date", low=dt.date(2015, 1, 1), high=dt.date(2015, 1, 15), step=7),
         ),
     ],
 )

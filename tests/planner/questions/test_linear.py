@@ -24,9 +24,9 @@ from planner.questions.linear import Integers, Measurement, Question
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
-PLACES = Domain("integer", low=0, high=5, step=1)
-VALUES = Domain("integer", low=0, high=9, step=1)
-TABLE = Table("people", "people.parquet", columns={"g": Column("g", PLACES), "v": Column("v", VALUES)})
+PLACES = Domain(type="integer", low=0, high=5, step=1)
+VALUES = Domain(type="integer", low=0, high=9, step=1)
+TABLE = Table(name="people", source="people.parquet", columns={"g": Column("g", PLACES), "v": Column("v", VALUES)})
 
 
 def make(
@@ -48,17 +48,17 @@ def make(
     axis = Axis("g", domain, cut, np.unique(cut, return_index=True)[1])
     places, width = np.arange(count, dtype=np.int64), len(features)
     return Question(
-        Workspace(table, (axis,)),
-        tuple(features),
-        places,
-        np.minimum(places, groups - 1),
-        groups,
-        places,
-        np.zeros((count, width), dtype=np.int64),
-        np.full((count, width), high, dtype=np.int64),
-        array,
-        np.ones(len(array)) if units is None else np.array(units, dtype=float),
-        ("count",) * len(array),
+        workspace=Workspace(table, (axis,)),
+        features=tuple(features),
+        cell=places,
+        group=np.minimum(places, groups - 1),
+        groups=groups,
+        pattern=places,
+        low=np.zeros((count, width), dtype=np.int64),
+        high=np.full((count, width), high, dtype=np.int64),
+        E=array,
+        units=np.ones(len(array)) if units is None else np.array(units, dtype=float),
+        roles=("count",) * len(array),
     )
 
 

@@ -31,22 +31,22 @@ ROWS = 400
 HOUR, MINUTE, MICROSECOND = dt.timedelta(hours=1), dt.timedelta(minutes=1), dt.timedelta(microseconds=1)
 
 LISTS = {
-    "small": Domain("integer", values=(0, 1, -1, 5), nullable=True),
-    "count": Domain("text", values=("0", "17", "-3"), other="else", nullable=True),
-    "word": Domain("text", values=tuple(WORDS[:20]), nullable=True),
-    "flag": Domain("boolean", values=(True, False), nullable=True),
-    "day": Domain("date", values=(dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(2024, 1, 5)), nullable=True),
-    "price": Domain("integer", values=(0, 1, 2, 3, 4, -3), nullable=True),
-    "weight": Domain("integer", values=(0, 1, 2, 3, 4, -2, -3), nullable=True),
+    "small": Domain(type="integer", values=(0, 1, -1, 5), nullable=True),
+    "count": Domain(type="text", values=("0", "17", "-3"), other="else", nullable=True),
+    "word": Domain(type="text", values=tuple(WORDS[:20]), nullable=True),
+    "flag": Domain(type="boolean", values=(True, False), nullable=True),
+    "day": Domain(type="date", values=(dt.date(2024, 2, 29), dt.date(1, 1, 1), dt.date(2024, 1, 5)), nullable=True),
+    "price": Domain(type="integer", values=(0, 1, 2, 3, 4, -3), nullable=True),
+    "weight": Domain(type="integer", values=(0, 1, 2, 3, 4, -2, -3), nullable=True),
 }
 DROPPING = {
-    "word": Domain("text", values=("F", "M", "é", " F")),
-    "flag": Domain("boolean", values=(False, True)),
+    "word": Domain(type="text", values=("F", "M", "é", " F")),
+    "flag": Domain(type="boolean", values=(False, True)),
     "count": grid("integer", 0, 100, 1),
     "day": grid("date", dt.date(2024, 1, 1), dt.date(2024, 3, 31), 7),
 }
 OTHERS = {
-    "word": Domain("text", values=("F", "\\n", "100%", "it's", *(f"w{i}" for i in range(70))), other="else"),
+    "word": Domain(type="text", values=("F", "\\n", "100%", "it's", *(f"w{i}" for i in range(70))), other="else"),
     "big": grid("integer", -500, 500, 10, nullable=True),
     "price": grid("float", Decimal("-5"), Decimal("5"), Decimal("0.01"), nullable=True),
     "instant": grid("timestamp", dt.datetime(2024, 3, 30), dt.datetime(2024, 4, 1), HOUR, nullable=True),

@@ -124,7 +124,9 @@ def opened(folder: Path, shape: Shape, *, copy: str | None = None) -> Gate:
 
 def statistics(gate: Gate, about: Subject) -> Iterator[tuple[str, Any, Any]]:
     """Yield what each decider of each group is given, of the protected table and of the copy."""
-    wish = VerifyArguments(Fraction(3), False, Fraction(1), "auto", 0.05, False)
+    wish = VerifyArguments(
+        tau=Fraction(3), relative=False, epsilon=Fraction(1), decider="auto", delta=0.05, explain=False
+    )
     found = enumerate(decisions.claims_of(about, wish))
     queries = {group: decisions._query(about, wish, case.claim) for group, case in found if case.claim is not None}
     offered = {group: deciders.candidates(query, epsilon=wish.epsilon) for group, query in queries.items()}

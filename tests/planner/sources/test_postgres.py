@@ -274,11 +274,11 @@ MOMENTS = grid("timestamp", dt.datetime(2024, 1, 1), dt.datetime(2024, 1, 3), dt
         ("numeric", ["1e400", "-1e400", "1e-400", "'NaN'", "'Infinity'", "'-Infinity'"], FLOAT, [3, 0, 0, 0, 2, 1]),
         ("numeric", ["1e400", "-1e400", "1e-400", "'NaN'", "'Infinity'", "2.5", "NULL"], WHOLE, [2, 0, 0, 1, 2, 2]),
         ("double precision", ["1e300", "'-Infinity'", "2.5", "3.5", "'NaN'"], WHOLE, [1, 0, 1, 0, 2, 1]),
-        ("char(3)", ["'a'", "'a '", "'b'"], Domain("text", values=("a", "b")), [2, 1]),
+        ("char(3)", ["'a'", "'a '", "'b'"], Domain(type="text", values=("a", "b")), [2, 1]),
         (
             "uuid",
             ["'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11'"],
-            Domain("text", values=("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",)),
+            Domain(type="text", values=("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",)),
             [1],
         ),
         ("date", ["'infinity'", "'-infinity'", "'5000000-01-01'"], DAYS, [1, 0, 2]),
@@ -298,7 +298,7 @@ def test_text_is_compared_by_its_bytes_in_every_type_that_is_text(server: Postgr
     with owner(server) as connection:
         connection.execute("CREATE TYPE mood AS ENUM ('F', 'f')")
         connection.execute('CREATE DOMAIN sex AS text COLLATE "POSIX"')
-    domain = Domain("text", values=("F", "f", "é"), other="else")
+    domain = Domain(type="text", values=("F", "f", "é"), other="else")
     values = ["'F'", "'f'", "'f'", "'é'", "'e'", "'É'"]
     for column in ('text COLLATE "POSIX"', "varchar(9)", "name", "sex"):
         assert counts(server, column, values, domain) == [1, 2, 1, 2]

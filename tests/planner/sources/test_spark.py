@@ -95,7 +95,7 @@ def test_a_table_of_the_catalog_is_compared_by_its_bytes(spark: Any, tmp_path: P
         f"CREATE TABLE words (word STRING COLLATE UTF8_LCASE, code CHAR(3)) USING parquet LOCATION '{tmp_path / 'w'}'"
     )
     spark.sql("INSERT INTO words VALUES ('F', 'a'), ('f', 'a '), ('f', 'b')")
-    domains = {"word": Domain("text", values=("F", "f")), "code": Domain("text", values=("a  ", "b  "))}
+    domains = {"word": Domain(type="text", values=("F", "f")), "code": Domain(type="text", values=("a  ", "b  "))}
     with closing(open_source(table(spark_source("default.words"), domains))) as source:
         for column, counts in (("word", [1, 2]), ("code", [2, 1])):
             atoms = np.arange(2)
@@ -136,7 +136,7 @@ def total(source: Any) -> int:
 def test_a_managed_table_in_partitions_is_read_until_one_of_them_changes(spark: Any, folder: Path) -> None:
     rows = spark.read.parquet(str(folder))
     rows.write.partitionBy("sex").saveAsTable("parted", path=str(folder.parent / "parted"))
-    domains = {"age": grid("integer", 0, 110, 1), "sex": Domain("text", values=("F", "M"))}
+    domains = {"age": grid("integer", 0, 110, 1), "sex": Domain(type="text", values=("F", "M"))}
     with closing(open_source(table(spark_source("spark_catalog.default.parted"), domains))) as source:
         before = source.fingerprint()
         assert total(source) == 300

@@ -59,7 +59,9 @@ def answer(gate: Gate, sql: str = SQL) -> Outcome:
     session.execute(sql)
     result = session.execute(sql)
     assert result.plan is not None
-    return Outcome(result.tag, (), result.rows, Price.of(result.plan, result.cost), result.cost)
+    return Outcome(
+        tag=result.tag, columns=(), rows=result.rows, price=Price.of(result.plan, result.cost), cost=result.cost
+    )
 
 
 def keep(recall: AnswerCache, gate: Gate, outcome: Outcome, sql: str = SQL) -> None:

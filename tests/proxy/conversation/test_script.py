@@ -69,13 +69,13 @@ READ: dict[str, Statement] = {
     'DECLARE "C" BINARY NO SCROLL CURSOR WITH HOLD FOR SELECT 1': Declare(
         "C", Ask(" " * 50 + "SELECT 1"), binary=True, hold=True, forward_only=True
     ),
-    "COPY (SELECT ')') TO STDOUT": Copy(Ask("      SELECT ')'")),
+    "COPY (SELECT ')') TO STDOUT": Copy(query=Ask("      SELECT ')'")),
     "COPY (SELECT 1) TO STDOUT WITH (FORMAT csv, HEADER, NULL 'x', FORCE_QUOTE (a, b))": Copy(
-        Ask("      SELECT 1"), "csv", ",", "x", header=True, force_quote=("a", "b")
+        query=Ask("      SELECT 1"), format="csv", delimiter=",", null="x", header=True, force_quote=("a", "b")
     ),
-    "COPY (SELECT 1) TO STDOUT (FORMAT binary)": Copy(Ask("      SELECT 1"), "binary"),
+    "COPY (SELECT 1) TO STDOUT (FORMAT binary)": Copy(query=Ask("      SELECT 1"), format="binary"),
     "COPY (SELECT 1) TO STDOUT CSV HEADER DELIMITER ';'": Copy(
-        Ask("      SELECT 1"), "csv", ";", "", header=True
+        query=Ask("      SELECT 1"), format="csv", delimiter=";", null="", header=True
     ),
     "SELECT count(*) FROM people": Ask("SELECT count(*) FROM people"),
     "/* why */ SELECT 1 -- not": Ask("          SELECT 1"),

@@ -17,7 +17,7 @@ from proxy.show.render import ASCII, ProgressLine, as_csv, as_json, measured_tex
 def result_of(types: dict[str, str], row: tuple[object, ...], interval: tuple[float, float] | None = None) -> Result:
     columns = tuple(OutputColumn(name, kind) for name, kind in types.items())
     bounds = tuple(interval if kind != "VARCHAR" else None for kind in types.values())
-    return Result(columns, [row], [bounds], Fraction(0), "SELECT 1", None)
+    return Result(columns=columns, rows=[row], intervals=[bounds], cost=Fraction(0), tag="SELECT 1", plan=None)
 
 
 def test_a_terminal_gets_signs_and_a_pipe_gets_ascii() -> None:
@@ -75,7 +75,9 @@ def test_a_float_is_shown_to_six_digits(value: float, text: str) -> None:
 
 def test_repeated_names_stay_apart_for_programs() -> None:
     columns = (OutputColumn("count", "BIGINT"), OutputColumn("count", "BIGINT"))
-    result = Result(columns, [(1, 2)], [((0.0, 2.0), None)], Fraction(0), "SELECT 1", None)
+    result = Result(
+        columns=columns, rows=[(1, 2)], intervals=[((0.0, 2.0), None)], cost=Fraction(0), tag="SELECT 1", plan=None
+    )
     assert json.loads(as_json(result, intervals=True)) == [
         {"count": 1, "count_low": 0.0, "count_high": 2.0, "count_2": 2}
     ]
@@ -88,7 +90,9 @@ def test_json_has_no_values_that_json_does_not_know() -> None:
 
 
 def test_an_answer_without_rows_keeps_its_header() -> None:
-    result = Result((OutputColumn("a", "BIGINT"),), [], [], Fraction(0), "SELECT 0", None)
+    result = Result(
+        columns=(OutputColumn("a", "BIGINT"),), rows=[], intervals=[], cost=Fraction(0), tag="SELECT 0", plan=None
+    )
     assert as_csv(result, intervals=True) == "a\n"
     assert as_json(result, intervals=True) == "[]"
     console = Console(file=io.StringIO())

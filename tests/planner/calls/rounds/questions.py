@@ -71,7 +71,17 @@ def sums(found: Table, cuts: Mapping[str, Sequence[int]]) -> Question:
     low, high = where.ranges(features, cells)
     E = np.array([[[0, 1]]], dtype=object)
     return Question(
-        where, features, cells, cells, where.cells, np.zeros_like(cells), low, high, E, np.ones(1), ("sum",)
+        workspace=where,
+        features=features,
+        cell=cells,
+        group=cells,
+        groups=where.cells,
+        pattern=np.zeros_like(cells),
+        low=low,
+        high=high,
+        E=E,
+        units=np.ones(1),
+        roles=("sum",),
     )
 
 

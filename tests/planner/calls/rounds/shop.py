@@ -44,7 +44,10 @@ def workshop(gate: Gate) -> Workshop:
 def enlisted(gate: Gate, *queries: tuple[str, str, float]) -> list[RoundQuery]:
     """Return queries as a round has them: who asks what, with which error."""
     wishes = [(who, sql, roster.Accuracy(error, 0.95)) for who, sql, error in queries]
-    entries = [roster.Entry(i + 1, "r", who, sql, wish, "") for i, (who, sql, wish) in enumerate(wishes)]
+    entries = [
+        roster.Entry(number=i + 1, round="r", analyst=who, sql=sql, wish=wish, created="")
+        for i, (who, sql, wish) in enumerate(wishes)
+    ]
     return [rounds.asked(gate, entry) for entry in entries]
 
 
