@@ -53,7 +53,19 @@ def release(table: Table, generator: np.random.Generator) -> Evidence:
     group = workspace.atom_of(cell, 0)
     rows = np.ones((1, 1, 1 + len(features)))
     ones = np.ones((int(group.max()) + 1, 1))
-    return Evidence(1, "", workspace, features, cell, group, len(ones), 0 * cell, rows, ones[:, 0], ones)
+    return Evidence(
+        id=1,
+        question="",
+        workspace=workspace,
+        features=features,
+        cell=cell,
+        group=group,
+        groups=len(ones),
+        pattern=0 * cell,
+        rows=rows,
+        weight=ones[:, 0],
+        y=ones,
+    )
 
 
 def plain(offers: list[Evidence], axes: Mapping[str, Axis]) -> tuple[dict[str, Axis], frozenset[Feature]]:

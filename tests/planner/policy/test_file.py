@@ -151,7 +151,7 @@ def test_a_good_policy_means_what_it_says(tmp_path: Path) -> None:
             "bob": Analyst("bob", share=Fraction(1, 4)),
             "carol": Analyst("carol", share=Fraction(1, 4)),
         },
-        server=Server("127.0.0.1", port=5433, auth="scram"),
+        server=Server(host="127.0.0.1", port=5433, auth="scram"),
         ledger=tmp_path / "noisegate.ledger.sqlite",
         tables={
             "people": Table(
@@ -190,7 +190,7 @@ def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
     policy = load(write(tmp_path, GOOD))
     assert policy.analysts == {"analyst": Analyst("analyst", share=Fraction(1))}
     assert policy.defaults == Defaults(50.0, 0.95)
-    assert policy.server == Server("127.0.0.1", 5433, "scram", None, None)
+    assert policy.server == Server(host="127.0.0.1", port=5433, auth="scram", certificate=None, key=None)
     assert policy.ledger == tmp_path / "noisegate.ledger.sqlite"
     assert policy.views == {}
 
