@@ -102,7 +102,7 @@ def test_an_answer_without_rows_keeps_its_header() -> None:
 
 def waiting_on(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return what is written while something waits, with the first second taken as over at once."""
-    monkeypatch.setattr("proxy.show.render.MONITOR_SECONDS", 0.0)
+    monkeypatch.setattr("proxy.show.render.PATIENCE", 0.0)
     console = Console(file=io.StringIO(), force_terminal=terminal, no_color=True)
     with ProgressLine(console, "opening") as waiting:
         waiting.step("reading")
@@ -119,7 +119,7 @@ def test_progress_is_shown_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_is_quick_shows_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.show.render.MONITOR_SECONDS", 3600.0)
+    monkeypatch.setattr("proxy.show.render.PATIENCE", 3600.0)
     console = Console(file=io.StringIO(), force_terminal=True)
     with ProgressLine(console, "opening") as waiting:
         waiting.step("reading")
