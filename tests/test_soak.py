@@ -51,8 +51,8 @@ def test_what_a_gate_keeps_stays_within_its_bounds_however_much_is_asked(
 ) -> None:
     """With bounds that a few statements pass: bytes of all caches, connections to the sandbox, threads, descriptors."""
     known, ready = 2 * 2**20, 6 * READY
-    monkeypatch.setattr("planner.gate.HISTORY_BYTES", known)
-    monkeypatch.setattr("planner.gate.READY_BYTES", ready)
+    monkeypatch.setattr("planner.shared.HISTORY_BYTES", known)
+    monkeypatch.setattr("planner.shared.READY_BYTES", ready)
     largest = watch_entries(monkeypatch)
     chance = random.Random(1)
     with closing(Gate.open(soak.policy(tmp_path, 1))) as gate:

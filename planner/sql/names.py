@@ -168,7 +168,7 @@ def qualified(tree: exp.Query, catalog: Catalog) -> exp.Query:
     for table in tree.find_all(exp.Table):
         if not table.db:
             table.set("db", None)
-    return in_duckdb(tree)
+    return in_duckdb(tree.copy())
 
 
 def _unresolved(error: OptimizeError, tree: exp.Query, catalog: Catalog) -> UnknownColumn | AmbiguousColumn:

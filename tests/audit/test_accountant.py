@@ -314,8 +314,8 @@ def a_dropped_charge(patch: pytest.MonkeyPatch) -> None:
     """Every third release is free."""
     count = iter(range(10**9))
 
-    def draft(*arguments: Any) -> sessions.Draft:
-        found = real(*arguments)
+    def draft(**named: Any) -> sessions.Draft:
+        found = real(**named)
         return replace(found, cost=costs.constant(0)) if next(count) % 3 == 2 else found
 
     real = sessions.Draft

@@ -263,9 +263,7 @@ def dropped_charges(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         sessions,
         "Draft",
-        lambda *arguments: (
-            real(*arguments) if next(count) % 4 == 0 else replace(real(*arguments), cost=costs.constant(0))
-        ),
+        lambda **named: real(**named) if next(count) % 4 == 0 else replace(real(**named), cost=costs.constant(0)),
     )
 
 
@@ -273,8 +271,8 @@ def wrong_cells(patch: pytest.MonkeyPatch) -> None:
     """Each release of a gate is booked on ages two years above those of the one before."""
     real, count = sessions.Draft, itertools.count()
 
-    def draft(*arguments: Any) -> sessions.Draft:
-        found, shift = real(*arguments), 2 * (next(count) % 4)
+    def draft(**named: Any) -> sessions.Draft:
+        found, shift = real(**named), 2 * (next(count) % 4)
         assert [key.split("#")[0] for key in found.cost.scope] == ["age"]
         (partition,) = found.cost.partitions
         return replace(found, cost=replace(found.cost, partitions=(np.roll(partition, shift),)))

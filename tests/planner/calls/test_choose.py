@@ -30,11 +30,10 @@ from planner.basics.errors import (
     WrongType,
 )
 from planner.calls import call as functions
-from planner.calls.choose import looks
 from planner.calls.choose.choose import Choice, Considered
 from planner.cells.costs import rho_of
 from planner.gate import Gate
-from planner.history import atlas, recall
+from planner.history import atlas, recall, union
 from planner.session import Session
 from planner.sources import measure
 from proxy import dbapi
@@ -267,7 +266,7 @@ def test_history_helps_where_the_join_would_burden_a_cell(people: Callable[..., 
 def test_a_history_too_large_to_be_brought_whole_leaves_the_promise_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (atlas, recall, looks):
+    for module in (atlas, recall, union):
         monkeypatch.setattr(module, "MAX_POINTS", 64)
     columns = "".join(f'{name} = {{ type = "integer", min = 0, max = 3 }}\n' for name in "abcd")
     rows = "SELECT i % 4 AS a, i // 4 % 4 AS b, i % 3 AS c, i % 2 AS d FROM range(20000) AS r(i)"

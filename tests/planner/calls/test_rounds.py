@@ -363,7 +363,7 @@ score = { type = "float", min = 0, max = 4, step = 0.25, role = "measure" }"""
 def test_a_question_on_all_values_of_a_summed_column_can_be_enlisted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(solve, "met", lambda *_: None)  # as in rounds that are too large for it
+    monkeypatch.setattr(solve, "common_problem", lambda *_: None)  # as in rounds that are too large for it
     select = "SELECT (i % 60)::INTEGER AS age, (i % 40)::INTEGER AS x, i % 3 = 0 AS flag FROM range(900) AS r(i)"
     columns = """age = { type = "integer", min = 0, max = 59 }
 x = { type = "integer", min = 0, max = 39 }

@@ -183,7 +183,7 @@ SELECT max(n), min(n) FROM (SELECT age / 10 AS decade, count(*) AS n FROM people
 SELECT sex, n, rank() OVER (ORDER BY n) FROM (SELECT sex, count(*) AS n FROM people GROUP BY sex) AS t
 WITH f AS (SELECT income, age FROM people WHERE sex = 'F') SELECT avg(income) FROM f WHERE age > 30
 SELECT (SELECT count(*) FROM people) + (SELECT count(*) FROM visits)
-SELECT count(*) FROM people WHERE 1 / 0 > age
+SELECT count(*) FROM people WHERE 1 / (age - age) > age
 SELECT count(*) FROM people WHERE ln(age) > 0
 SELECT sum(1 / age) FROM people
 SELECT DISTINCT sex, active FROM people ORDER BY sex, active

@@ -30,6 +30,7 @@ SELECT count(*) FROM visits WHERE date_trunc('day', seen) = TIMESTAMP '2020-01-0
 
 SELECT count(*) FROM visits WHERE seen < '2020-01-02'
 
+-- plain: SELECT extract(year FROM joined)::float AS y, count(*) FROM visits GROUP BY 1
 SELECT extract(year FROM joined) AS y, count(*) FROM visits GROUP BY extract(year FROM joined)
 
 SELECT date_trunc('month', joined) AS month, count(*) AS n FROM visits GROUP BY 1

@@ -22,6 +22,7 @@ SELECT upper(city), count(*) FROM visits GROUP BY upper(city)
 SELECT lo / 5, count(*) FROM visits GROUP BY lo / 5
 
 -- names: extract; date_trunc; count
+-- plain: SELECT extract(year FROM joined)::float, date_trunc('year', joined), count(*) FROM visits GROUP BY 1, 2
 SELECT extract(year FROM joined), date_trunc('year', joined), count(*) FROM visits GROUP BY 1, 2
 
 -- names: count; one

@@ -13,7 +13,7 @@ from proxy.server import memory
 LOOK = """
 import ctypes, sys
 import numpy as np
-from proxy import memory
+from proxy.server import memory
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena a b c mapped d e f g h".split()]
