@@ -282,11 +282,13 @@ def wrong_cells(patch: pytest.MonkeyPatch) -> None:
 
 FOUR = ("count(*)", "sum(age)", "count(*) FILTER (WHERE age > 8)", "sum(CASE WHEN age = 9 THEN 2 ELSE 1 END)")
 RARE = [[f"SELECT town, {what} FROM people WHERE age > 7 GROUP BY town"] for what in FOUR]
+FRESH = [*RARE[:3], ["SELECT town, count(*) FROM people WHERE age > 7 AND sex = 'f' GROUP BY town"]]
+"""None of them is told by those before it, so that there are four releases."""
 
 
 @pytest.mark.parametrize(
     ("plant", "asked", "rho"),
-    [(half_the_noise, WHOLE, RHO), (dropped_charges, RARE, PLANTED), (wrong_cells, RARE, PLANTED)],
+    [(half_the_noise, WHOLE, RHO), (dropped_charges, FRESH, PLANTED), (wrong_cells, RARE, PLANTED)],
 )
 def test_a_planted_mistake_is_found(
     tmp_path: Path, plant: Callable[[pytest.MonkeyPatch], None], asked: list[list[str]], rho: float
