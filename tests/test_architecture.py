@@ -159,7 +159,7 @@ def outside_reads_in(source: str) -> list[str]:
 def calls_of_draw_in(source: str) -> int:
     """Return how often a module draws a release."""
     calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    return sum(ast.unparse(call).startswith("task.draw(") or ".draw(meter)" in ast.unparse(call) for call in calls)
+    return sum(ast.unparse(call.func) == "task.draw" or ast.unparse(call).endswith(".draw(meter)") for call in calls)
 
 
 PLANNING = [path for path in MODULES if name_of(path).startswith(("planner/", "proxy/", "noisegate/"))]
