@@ -10,8 +10,8 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,8 @@ class SqlSource(ABC):
         self.table = table
         self._from = ""
         self._types: dict[str, str] = {}
-        self._conformed = False  # all rows are known to be inside the domains: none is looked at for that
+        self._rows_held: object = None  # what the rows are that are held now, if they can be known again
+        self._outside: tuple[object, frozenset[str]] | None = None  # for such rows, columns that some are outside of
 
     # What an engine says.
 
@@ -137,6 +138,22 @@ class SqlSource(ABC):
 
     def columns(self) -> dict[str, str]:
         return dict(self._types)
+
+    @contextmanager
+    def holding(self, rows: object) -> Iterator[None]:
+        """Keep what is found out about the rows meanwhile, for when the same rows are held again.
+
+        Guarantee: it decides how the same integers are counted, and nothing else.
+        """
+        self._rows_held = rows
+        try:
+            yield
+        finally:
+            self._rows_held = None
+
+    def _forget(self) -> None:
+        """Forget what was found out about rows."""
+        self._outside = None
 
     def quoted(self, name: str) -> str:
         return exp.to_identifier(name, quoted=True).sql(self.dialect)
@@ -187,9 +204,10 @@ class SqlSource(ABC):
     ) -> str:
         columns = list(dict.fromkeys(column for column, _ in features))
         touched = {axis.column for axis, code in zip(axes, codes, strict=True) if not code.filtered}
+        used = {*columns, *(axis.column for axis in axes)}
         grouped = [f"{code.sql} AS c{j}" for j, code in enumerate(codes)]
         summed = [f"{self._summand(column, self._domain(column))} AS u{i}" for i, column in enumerate(columns)]
-        inner = f"SELECT {', '.join([*grouped, *summed]) or '1 AS one'} FROM {self._rows(touched, tests)}"
+        inner = f"SELECT {', '.join([*grouped, *summed]) or '1 AS one'} FROM {self._rows(used, touched, tests)}"
         if cut is not None:
             inner = f"SELECT w.*, {cut.sql(f'u{columns.index(cut.column)}')} AS r FROM ({inner}) AS w"
         ranges = ["r"] if cut is not None else []
@@ -218,7 +236,8 @@ class SqlSource(ABC):
             atoms = self.relation(f"atoms{j}", {"i": np.arange(len(axis.atoms)), "a": axis.atoms})
             joins.append(f" JOIN {atoms} ON r.i{j} = atoms{j}.i")
             number.append(f"atoms{j}.a * {stride}")
-        rows = f"(SELECT {', '.join(parts)} FROM {self._rows(set())}) AS r{''.join(joins)}"
+        used = {self.table.unit or "", *(axis.column for axis in workspace.axes)}
+        rows = f"(SELECT {', '.join(parts)} FROM {self._rows(used)}) AS r{''.join(joins)}"
         places = self.relation("places", {"cell": pairs[:, 0], "g": pairs[:, 1]})
         return (
             f"SELECT g, count(DISTINCT u) AS n FROM (SELECT u, {' + '.join(number)} AS cell FROM {rows}) AS t "
@@ -233,28 +252,61 @@ class SqlSource(ABC):
     def _declared(self) -> Iterator[tuple[str, Domain]]:
         return ((c.name, c.domain) for c in self.table.columns.values() if c.domain is not None)
 
-    def _rows(self, touched: set[str], wanted: Sequence[str] = ()) -> str:
+    def _rows(self, used: Collection[str], touched: Collection[str] = (), wanted: Sequence[str] = ()) -> str:
         """Return the FROM item of the rows that count: inside the domain, at most k a unit, and then those wanted.
 
-        Columns in `touched` are left out of the filter: their outside rows are dropped when codes are matched.
+        Args:
+            used: the columns that are selected.
+            touched: columns that are left out of the filter: their outside rows are dropped when codes are matched.
+            wanted: tests of used columns.
         """
-        limited = self.table.unit is not None
-        tests = [
-            test
-            for column, domain in self._declared()
-            if not self._conformed and (limited or column not in touched) and (test := self.inside(column, domain))
-        ]
-        if not limited:
-            return f"(SELECT {self._needed()} FROM {self._from}{_where([*wanted, *tests])}) AS k"
-        tests.append(f"{self.quoted(self.table.unit or '')} IS NOT NULL")
+        if self.table.unit is None:
+            tests = self._tests(self._with_outside().difference(touched))
+            return f"(SELECT {self._listed(used)} FROM {self._from}{where([*wanted, *tests])}) AS k"
+        numbered = self._numbered(self._unit_tests(), self._keyed(), self._listed({*used, self.table.unit}))
         kept = [f"__n <= {self.table.max_rows_per_unit}", *wanted]
-        return f"(SELECT * FROM ({self._numbered(tests)}) AS o{_where(kept)}) AS k"
+        return f"(SELECT * FROM ({numbered}) AS o{where(kept)}) AS k"
 
-    def _numbered(self, tests: Sequence[str]) -> str:
+    def _tests(self, columns: Collection[str]) -> list[str]:
+        """Return the tests that a row is inside the domains of columns."""
+        found = [self.inside(column, self._domain(column)) for column in self.table.columns if column in columns]
+        return [test for test in found if test is not None]
+
+    def _unit_tests(self) -> list[str]:
+        """Return the tests of rows that have a unit and are inside all domains: of these, k of each unit count."""
+        return [*self._tests(self._with_outside()), f"{self.quoted(self.table.unit or '')} IS NOT NULL"]
+
+    def _with_outside(self) -> frozenset[str]:
+        """Return the columns that rows may be outside of: where the rows are known, found out once for all questions.
+
+        Most columns have no such row, and need no test in any scan but this one.
+        """
+        if self._outside is not None and self._rows_held is not None and self._outside[0] == self._rows_held:
+            return self._outside[1]
+        declared = {column: test for column, domain in self._declared() if (test := self.inside(column, domain))}
+        if self._rows_held is None or not declared:
+            return frozenset(declared)
+        found = [f"max(CASE WHEN {test} THEN 0 ELSE 1 END)" for test in declared.values()]
+        named = ", ".join(f"COALESCE({number}, 0) AS o{i}" for i, number in enumerate(found))
+        fetched = self.fetch(f"SELECT {named} FROM {self._from}")
+        outside = frozenset(column for i, column in enumerate(declared) if fetched[f"o{i}"][0])
+        self._outside = self._rows_held, outside
+        return outside
+
+    def _keyed(self) -> str:
+        """Return the FROM item of rows with what they are numbered by."""
+        return self._from
+
+    def _numbered(self, tests: Sequence[str], rows: str, columns: str) -> str:
         """Return the SELECT that numbers each unit's rows, `__n`, in the order of a hash of unit and row key.
 
         Rows with equal keys follow in the order of their values on the domain; rows that are equal in those, too,
         are the same to every question. So the same rows are kept every time, on every engine.
+
+        Args:
+            tests: which rows are numbered.
+            rows: the FROM item.
+            columns: what is selected beside the number, the unit among it.
         """
         unit, key = self.key(self.table.unit or ""), self.key(self.table.row_key or "")
         values = [
@@ -264,16 +316,17 @@ class SqlSource(ABC):
         # As columns, since Spark would compute them in every comparison of its sort.
         keys = [self.digest([self.literal(SEED), unit, key]), *values]
         named = ", ".join(f"{found} AS __k{i}" for i, found in enumerate(keys))
-        keyed = f"SELECT {self._needed()}, {named} FROM {self._from}{_where(tests)}"
+        keyed = f"SELECT {columns}, {named} FROM {rows}{where(tests)}"
         order = ", ".join(f"__k{i} NULLS LAST" for i in range(len(keys)))
         number = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
-        return f"SELECT {self._needed()}, {number} AS __n FROM ({keyed}) AS h"
+        return f"SELECT {columns}, {number} AS __n FROM ({keyed}) AS h"
 
-    def _needed(self) -> str:
-        """Return the columns that are read: the gate needs no right to see the others."""
-        return ", ".join(self.quoted(name) for name in self._readable())
+    def _listed(self, columns: Collection[str]) -> str:
+        """Return what is selected to have some columns: no others are read, and the gate may have no right to."""
+        return ", ".join(self.quoted(name) for name in self._readable() if name in columns) or "1 AS __one"
 
     def _readable(self) -> list[str]:
+        """Return the columns that the gate may have to read."""
         keys = [name for name in (self.table.unit, self.table.row_key) if name]
         return list(dict.fromkeys([*(name for name, _ in self._declared()), *keys]))
 
@@ -301,7 +354,7 @@ class SqlSource(ABC):
             for name, code in zip(names, codes, strict=True)
             if not code.filtered
         ]
-        inside = f"FROM ({translated}) AS m{_where(tests)}"
+        inside = f"FROM ({translated}) AS m{where(tests)}"
         if all(axis.domain.other is None for axis in axes):
             return f"SELECT * {inside}"
         # Undeclared values are one cell, and must not even be told apart by their number.
@@ -468,5 +521,6 @@ def _clipped(found: str, low: str, high: str) -> str:
     return f"CASE WHEN {found} < {low} THEN {low} WHEN {found} > {high} THEN {high} ELSE {found} END"
 
 
-def _where(tests: Sequence[str]) -> str:
+def where(tests: Sequence[str]) -> str:
+    """Return the WHERE of tests, all of which a row must pass."""
     return f" WHERE {' AND '.join(tests)}" if tests else ""

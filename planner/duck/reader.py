@@ -84,6 +84,7 @@ class Reader(SqlSource):
     dialect = "duckdb"
     huge = "HUGEINT"
     headroom = 0
+    _conformed = False
 
     def __init__(
         self, table: Table, connection: duckdb.DuckDBPyConnection, relation: str, *, conformed: bool = False
@@ -103,7 +104,7 @@ class Reader(SqlSource):
             f"CAST({self.index(column, domain)} AS {_unsigned(domain.size)}) AS {self.quoted(column)}"
             for column, domain in self._declared()
         ]
-        return f"SELECT {', '.join(columns) or '1'} FROM {self._rows(set())}"
+        return f"SELECT {', '.join(columns) or '1'} FROM {self._rows(self.table.columns)}"
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -207,18 +208,27 @@ class Reader(SqlSource):
         clipped = f"least(greatest({self.quoted(column)}, {domain.low}), {domain.high})"
         return replace(super()._by_value(column, domain), sql=clipped, filtered=True)
 
-    def _numbered(self, tests: Sequence[str]) -> str:
+    def _with_outside(self) -> frozenset[str]:
+        return frozenset() if self._conformed else super()._with_outside()
+
+    def _placed(self) -> str:
+        """Return the FROM item of the rows, each with its place among them, `__place`."""
+        # A synthetic copy may be a view, which has no rowid; its rows come in the same order.
+        place = "rowid" if self.table.inner and self.table.kind == "protected" else "row_number() OVER ()"
+        return f"(SELECT *, {place} AS __place FROM {self._from}) AS p"
+
+    def _keyed(self) -> str:
+        return self._from if self.table.row_key else self._placed()
+
+    def _numbered(self, tests: Sequence[str], rows: str, columns: str) -> str:
         """Without a row key, the place of a row among its unit's rows in the file stands for it."""
         if self.table.row_key:
-            return super()._numbered(tests)
+            return super()._numbered(tests, rows, columns)
         unit = self.key(self.table.unit or "")
-        # A synthetic copy may be a view, which has no rowid; its rows come in the same order.
-        position = "rowid" if self.table.inner and self.table.kind == "protected" else "row_number() OVER ()"
-        placed = f"SELECT *, {position} AS __position FROM {self._from}"
-        placed = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __position) AS __ordinal FROM ({placed})"
-        order = f"{self.digest([literal(SEED), unit, '__ordinal'])}, __position"
+        placed = f"SELECT *, row_number() OVER (PARTITION BY {unit} ORDER BY __place) AS __ordinal FROM {rows}"
+        order = f"{self.digest([literal(SEED), unit, '__ordinal'])}, __place"
         number = f"row_number() OVER (PARTITION BY {unit} ORDER BY {order})"
-        return f"SELECT *, {number} AS __n FROM ({placed}) WHERE {' AND '.join(tests)}"
+        return f"SELECT {columns}, {number} AS __n FROM ({placed}) AS h WHERE {' AND '.join(tests)}"
 
 
 class Indexed(Reader):

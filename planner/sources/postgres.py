@@ -136,7 +136,9 @@ class PostgresSource(SqlSource):
         with self.current():
             with elsewhere(self._cancel):
                 seen = self._held().execute(VISIBLE.format(self._from).encode()).fetchall()
-            yield hashlib.sha256(repr(seen).encode()).hexdigest()
+            found = hashlib.sha256(repr(seen).encode()).hexdigest()
+            with self.holding((found, self._described)):
+                yield found
 
     def _held(self) -> Connection:
         assert self._connection is not None
@@ -200,6 +202,7 @@ class PostgresSource(SqlSource):
             raise SourceFailed(f"the source of table {self.table.name} {wrong}")
         self._oid = int(found[0])
         columns = connection.execute(COLUMNS, [self._oid]).fetchall()
+        self._described = columns
         self._types = {name: KINDS.get(kind, str(kind)) for name, kind, number, _ in columns if number > 0}
         self._check_present()
         self._check_kinds()

@@ -11,8 +11,8 @@ import hashlib
 import logging
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from urllib.parse import unquote
 from uuid import uuid4
 
@@ -26,7 +26,7 @@ from planner.basics.errors import SourceFailed
 from planner.basics.limits import ROW_BITS
 from planner.basics.stopping import elsewhere
 from planner.cells.workspace import Ints
-from planner.counting.sql import Fetched, SqlSource, meaning
+from planner.counting.sql import Fetched, SqlSource, meaning, where
 from planner.policy.domain import Domain
 from planner.policy.location import table_name
 from planner.policy.table import Table
@@ -68,6 +68,9 @@ CATALOGS = ("spark.sql.catalog.", "spark.sql.defaultCatalog")
 
 VIEW = "noisegate_rows"
 """The table as it was when a question began, in the session of its source."""
+
+COUNTING = "noisegate_counting"
+"""Of the rows of that table, those that count, where units have several."""
 
 FAILURES = (PySparkException, Py4JError, OSError)
 FILE = re.compile(r"path=(.*?); isDirectory=false; length=(\d+);.*?modification_time=(\d+);")
@@ -119,6 +122,7 @@ class SparkSource(SqlSource):
     dialect = "spark"
     huge = "DECIMAL(38, 0)"
     headroom = ROW_BITS  # Spark sums 64 bits into 64 bits
+    _counting: object = None  # for which rows COUNTING was made
 
     def __init__(self, table: Table) -> None:
         super().__init__(table)
@@ -213,7 +217,27 @@ class SparkSource(SqlSource):
     def reading(self) -> Iterator[str]:
         """Hold the table, and give what its files or its snapshot are: as late as the file system is."""
         with self.current():
-            yield hashlib.sha256(f"{self._state()}".encode()).hexdigest()
+            found = hashlib.sha256(f"{self._state()}".encode()).hexdigest()
+            with self.holding((found, self._spelled)):
+                yield found
+
+    def _rows(self, used: Collection[str], touched: Collection[str] = (), wanted: Sequence[str] = ()) -> str:
+        """Return the rows that count; of a table that is held, those of units are chosen once, and kept by Spark."""
+        if self._rows_held is None or self.table.unit is None:
+            return super()._rows(used, touched, wanted)
+        if self._counting != self._rows_held:
+            chosen = f"SELECT * FROM {super()._rows(self._readable())}"
+            with self._limited():
+                # A plan that is cached would be run again whenever the table is looked at anew.
+                self._session.sql(chosen).localCheckpoint().createOrReplaceTempView(COUNTING)
+            self._counting = self._rows_held
+        return f"(SELECT * FROM {COUNTING}{where(wanted)}) AS k"
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._counting = None
+        with suppress(*FAILURES):
+            self._session.catalog.dropTempView(COUNTING)
 
     def fetch(self, query: str, *, exact: bool = False) -> Fetched:
         with self._limited():
@@ -243,6 +267,7 @@ class SparkSource(SqlSource):
             with elsewhere(lambda: context.cancelJobGroup(group)):
                 yield
         except FAILURES:
+            self._forget()  # a worker may be gone, and what it kept with it
             if not late.is_set():
                 raise
             limit = f"{self.table.timeout:g} seconds"
@@ -311,4 +336,5 @@ class SparkSource(SqlSource):
         return f"unix_micros({found}) - unix_micros({first})"
 
     def close(self) -> None:
-        """The Spark of this process goes on: others may use it, and it ends with the process."""
+        """Drop what was kept. The Spark of this process goes on: others may use it, and it ends with the process."""
+        self._forget()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -10,16 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pytest
 
 from planner.basics.errors import SourceFailed
+from planner.cells.workspace import Axis
 from planner.counting.tally import Tally
 from planner.gate import Gate
+from planner.policy.domain import Domain
 from planner.policy.file import COLUMN_KEYS, TABLE_KEYS, load
 from planner.sources.content import TICK, Content
 from planner.sources.duckdb import DuckdbSource
-from planner.sources.source import open_source
-from tests.planner.gates import policy, write
+from planner.sources.source import Source, open_source
+from tests.planner.engines import grid, table
+from tests.planner.gates import KINDS, policy, write
 
 UNIT = 'privacy_unit = "id"\nmax_rows_per_unit = 2\nrow_key = "day"\n'
 COLUMNS = """
@@ -269,3 +274,97 @@ def test_threads_that_read_at_once_do_not_wait_for_each_other_for_ever(gate: Gat
     for thread in threads:
         thread.join()
     assert len(costs) == 6
+
+
+# --- what is found out about rows once -----------------------------------------------------------------------
+
+KEPT = {
+    "plain": {},
+    "units": {"unit": "id", "max_rows_per_unit": 2, "row_key": "age"},
+    "places": {"unit": "id", "max_rows_per_unit": 2},
+}
+STAGES = {
+    "all count": "SELECT i // 2 AS id, i AS age, 'F' AS sex, 'x' AS a, 'x' AS b, 'x' AS c FROM range(600) AS r(i)",
+    "some are outside": "SELECT i // 2 AS id, i AS age, CASE WHEN i % 5 THEN 'F' END AS sex, "
+    "CASE WHEN i % 7 THEN 'x' ELSE 'y' END AS a, CASE WHEN i < 400 THEN 'x' END AS b, 'x' AS c FROM range(700) AS r(i)",
+    "units are full": "SELECT i % 50 AS id, i AS age, 'F' AS sex, 'x' AS a, 'x' AS b, nullif('x', '') AS c "
+    "FROM range(600) AS r(i)",
+    "others are outside": "SELECT i % 90 AS id, i AS age, 'F' AS sex, CASE WHEN i % 3 THEN 'x' END AS a, "
+    "CASE WHEN i % 4 THEN 'x' END AS b, CASE WHEN i % 5 THEN 'x' END AS c FROM range(600) AS r(i)",
+}
+"""Tables one after the other in one file: what is true of the rows of one is false of the next."""
+
+TEXT = Domain(type="text", values=("x",))
+KEPT_DOMAINS = {"age": grid("integer", 0, 700, 1), "sex": Domain(type="text", values=("F", "M"))}
+KEPT_DOMAINS |= dict.fromkeys("abc", TEXT)
+
+
+def ages_of(source: Source) -> dict[int, int]:
+    """Return how many rows have each age, of rows that are held."""
+    cells = np.arange(KEPT_DOMAINS["age"].cells)
+    with source.reading():
+        found = source.tally([Axis("age", KEPT_DOMAINS["age"], cells, cells)], [])
+    return dict(zip(found.codes[:, 0].tolist(), found.sums[:, 0].tolist(), strict=True))
+
+
+def counting_ages(select: str, rest: dict[str, Any]) -> dict[int, int]:
+    """Return the same by the rules of the policy, in Python."""
+    rows = duckdb.execute(select).fetchall()
+    places: dict[int, int] = {}
+    units: dict[int, list[tuple[str, int]]] = {}
+    for id_, age, sex, *texts in rows:
+        places[id_] = places.get(id_, 0) + 1
+        if sex == "F" and texts == ["x"] * 3:
+            key = age if rest.get("row_key") else places[id_]
+            units.setdefault(id_, []).append((hashlib.md5(f"noisegate|{id_}|{key}".encode()).hexdigest(), age))
+    most = rest.get("max_rows_per_unit", len(rows))
+    return {age: 1 for found in units.values() for _, age in sorted(found)[:most]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept", KEPT)
+def test_what_is_known_of_rows_is_forgotten_with_them(tmp_path: Path, kind: str, kept: str) -> None:
+    file = tmp_path / f"people.{kind}"
+    write(file, STAGES["all count"])
+    place = f"{file}#t" if kind == "duckdb" else str(file)
+    with closing(open_source(table(place, KEPT_DOMAINS, **KEPT[kept]))) as source:
+        for select in STAGES.values():
+            write(tmp_path / f"next.{kind}", select)
+            (tmp_path / f"next.{kind}").replace(file)
+            expected = counting_ages(select, KEPT[kept])
+            assert expected
+            assert [ages_of(source) for _ in range(2)] == [expected] * 2
+
+
+@pytest.mark.parametrize("kept", KEPT)
+def test_rows_that_were_deleted_from_a_database_file_leave_the_others_in_their_places(
+    tmp_path: Path, kept: str
+) -> None:
+    file, select = tmp_path / "people.duckdb", STAGES["units are full"].replace("range(600)", "range(300_000)")
+    with duckdb.connect(str(file)) as connection:
+        connection.execute(f"CREATE TABLE t AS {select.replace('i AS age', 'i % 700 AS age')}")
+        connection.execute("DELETE FROM t WHERE rowid % 3 = 1 OR rowid BETWEEN 500 AND 125_000")
+        connection.execute("UPDATE t SET a = 'y' WHERE rowid % 11 = 1")
+    with closing(open_source(table(f"{file}#t", KEPT_DOMAINS, **KEPT[kept]))) as source:
+        held = [ages_of(source) for _ in range(2)]
+        cells = np.arange(KEPT_DOMAINS["age"].cells)
+        plain = source.tally([Axis("age", KEPT_DOMAINS["age"], cells, cells)], [])
+    assert held == [dict(zip(plain.codes[:, 0].tolist(), plain.sums[:, 0].tolist(), strict=True))] * 2
+
+
+def test_rows_are_looked_at_once_in_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    plain = DuckdbSource.fetch
+    monkeypatch.setattr(
+        DuckdbSource, "fetch", lambda self, query, **rest: asked.append(query) or plain(self, query, **rest)
+    )
+    for name, rest in KEPT.items():
+        for stage, select in STAGES.items():
+            write(tmp_path / f"{name} {stage}.parquet", select)
+            with closing(open_source(table(str(tmp_path / f"{name} {stage}.parquet"), KEPT_DOMAINS, **rest))) as source:
+                ages_of(source)
+                asked.clear()
+                ages_of(source)
+            (only,) = asked
+            assert "md5" not in only
+            assert "ENUM" not in only or (name, stage) == ("plain", "some are outside")

@@ -383,6 +383,28 @@ def test_a_reading_and_its_rows_are_of_one_snapshot(people: Postgres) -> None:
         assert after != before
 
 
+def test_what_is_known_of_rows_is_forgotten_with_them(people: Postgres) -> None:
+    """At first all rows are inside the domains; then some are not, then other columns have them; then nobody's."""
+    domains = {"age": grid("integer", 0, 110, 1), "sex": Domain(type="text", values=("F", "M"))}
+    changes = {
+        "SELECT": 300,
+        "UPDATE people SET sex = 'x' WHERE id <= 50": 250,
+        "UPDATE people SET sex = 'F', age = nullif(age, 7)": 297,
+        "ALTER TABLE people RENAME age TO old; ALTER TABLE people ADD age int": 0,
+    }
+    limited = table(f"{url(people)}#people", domains, unit="id", max_rows_per_unit=1, row_key="id")
+    with (
+        closing(open_source(table(f"{url(people)}#people", domains))) as source,
+        closing(open_source(limited)) as units,
+        owner(people) as connection,
+    ):
+        for change, count in changes.items():
+            connection.execute(change.encode())
+            for each in (source, units, source, units):
+                with each.reading():
+                    assert each.tally([], []).sums.tolist() == [[count]]
+
+
 def test_a_change_of_one_partition_is_noticed(server: Postgres, tmp_path: Path) -> None:
     with owner(server) as connection:
         connection.execute("CREATE TABLE parted (age int, sex text) PARTITION BY LIST (sex)")

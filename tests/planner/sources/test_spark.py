@@ -146,6 +146,27 @@ def test_a_managed_table_in_partitions_is_read_until_one_of_them_changes(spark: 
         assert total(source) == 301
 
 
+def test_what_is_known_of_rows_is_forgotten_with_them(spark: Any, folder: Path) -> None:
+    """At first all rows count; then some are outside the domain of another column, then units have too many."""
+    rows = spark.read.parquet(str(folder))
+    rows.write.partitionBy("sex").saveAsTable("changing", path=str(folder.parent / "changing"))
+    domains = {"age": grid("integer", 0, 110, 1), "sex": Domain(type="text", values=("F", "M"))}
+    place = spark_source("spark_catalog.default.changing")
+    limited = table(place, domains, unit="age", max_rows_per_unit=4, row_key="sex")
+    with closing(open_source(table(place, domains))) as source, closing(open_source(limited)) as units:
+        for values, counts in ((None, (300, 300)), ("PARTITION (sex = 'x') VALUES (30)", (300, 300))):
+            if values:
+                spark.sql(f"INSERT INTO changing {values}")
+            assert [held_total(each) for each in (source, units, units)] == [*counts, counts[1]]
+        spark.sql("INSERT INTO changing PARTITION (sex = 'F') VALUES (30), (30), (NULL)")
+        assert [held_total(each) for each in (source, units, units)] == [302, 301, 301]
+
+
+def held_total(source: Any) -> int:
+    with source.reading():
+        return total(source)
+
+
 def test_a_table_whose_changes_could_not_be_noticed_is_refused(folder: Path) -> None:
     """A catalog that was set in the session of this process: a database, so Spark can list no files of it."""
     from pyspark.sql import SparkSession
