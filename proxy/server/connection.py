@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from planner.gate import Gate
@@ -50,6 +51,7 @@ class Host(Protocol):
     back_off: BackOff
     pace: Pace
     cache: AnswerCache
+    inbox: memoryview
 
     def arrived(self, connection: Connection) -> None: ...
 
@@ -74,8 +76,36 @@ class Host(Protocol):
     def count(self, analyst: str, ended: StatementEnd, seconds: float) -> None: ...
 
 
-class Connection(asyncio.Protocol):
-    """One connection, from its first byte to its last; runs as a task of its own."""
+@dataclass(frozen=True, eq=False)
+class Halt:
+    """Why the messages that have come can't be answered any further without waiting.
+
+    Args:
+        steps: what the message that is being answered still asks for, after its first step.
+        first: that step.
+        goodbye: the client has said that it leaves.
+        error: no message can be read any more.
+    """
+
+    steps: Steps | None = None
+    first: Work | Send | None = None
+    goodbye: bool = False
+    error: Exception | None = None
+
+
+MORE = Halt()
+"""All that came is answered."""
+
+FULL = Halt()
+"""What was said has to be sent first."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One connection, from its first byte to its last; runs as a task of its own.
+
+    What needs neither another thread nor a wait, as a known answer, is answered as soon as its bytes come, before the
+    task is woken: each turn of the event loop lets go of Python's lock, and a thread that plans would take it.
+    """
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -94,6 +124,9 @@ class Connection(asyncio.Protocol):
         self._busy: Future[Any] | None = None
         self._lost = self._closing = self._secure = False
         self._conversation: Conversation | None = None
+        self._halt: Halt | None = None  # met while the task waited for more to come
+        self._timed = False  # whether that wait has an end
+        self._patience: tuple[object, Status, float] | None = None
         self._started = 0.0
         self.task: asyncio.Task[None] | None = None
 
@@ -111,10 +144,16 @@ class Connection(asyncio.Protocol):
         self.host.arrived(self)
         self.task = self._loop.create_task(self._live())
 
-    def data_received(self, data: bytes) -> None:
-        self._decoder.feed(data)
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio names it
+        return self.host.inbox
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._decoder.feed(self.host.inbox[:nbytes])
         if self._waiter is not None:
-            self._wake(self._waiter)
+            if self._conversation is None or self._waiter.done():
+                self._wake(self._waiter)
+            else:
+                self._answer_at_once(self._conversation, self._waiter)
         elif self._decoder.waiting > MAX_UNREAD and self._transport is not None:
             self._transport.pause_reading()
 
@@ -235,24 +274,17 @@ class Connection(asyncio.Protocol):
         if self._lost:
             raise Gone
 
-    async def _next(self, patience: float = 0.0) -> Message | None:
-        """Return the next message; None when the connection ends, or nothing came for `patience` seconds."""
-        while True:
-            message = self._decoder.next()
-            if message is not None:
-                return message
-            before = self._decoder.waiting
+    async def _next(self) -> Message | None:
+        """Return the next message of a login; None when the connection ends, or the rest of a message does not come."""
+        while (message := self._decoder.next()) is None:
             await self._flush()
-            if self._lost or self._closing:
+            if self._lost or self._closing or not await self._more(MESSAGE_SECONDS if self._decoder.waiting else 0.0):
                 return None
-            if self._decoder.waiting != before:
-                continue  # more came while the client was slow to read
-            if not await self._more(MESSAGE_SECONDS if self._decoder.waiting else patience):
-                return None
+        return message
 
     async def _more(self, patience: float) -> bool:
         """Wait for more bytes, at most `patience` seconds if that is not 0; return whether some came."""
-        self._waiter = self._loop.create_future()
+        self._waiter, self._timed = self._loop.create_future(), patience > 0
         timer = self._loop.call_later(patience, self._wake, self._waiter) if patience else None
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
@@ -263,7 +295,8 @@ class Connection(asyncio.Protocol):
             self._waiter = None
             if timer is not None:
                 timer.cancel()
-        return self._decoder.waiting > before or not (patience or self._lost or self._closing)
+        came = self._decoder.waiting > before or self._halt is not None
+        return came or not (patience or self._lost or self._closing)
 
     # --- login
 
@@ -399,42 +432,82 @@ class Connection(asyncio.Protocol):
     async def _talk(self) -> None:
         conversation = self._conversation
         assert conversation is not None
-        while not self._closing:
-            message = self._decoder.next() or await self._next(self._idle_patience(conversation))
-            if message is None or isinstance(message, m.Terminate):
+        halt = MORE
+        while not self._closing and not halt.goodbye:
+            met, self._halt = self._halt, None
+            halt = self._answer(conversation) if met is None or met is MORE else met
+            if halt.error is not None:
+                raise halt.error
+            if halt.steps is not None:
+                await self._drive(halt.steps, halt.first)
+                self._state = conversation.state
+                if _is_full(conversation):
+                    await self._flush()
+            elif not (halt.goodbye or await self._caught_up(conversation, halt)):
                 break
+        await self._farewell(conversation, goodbye=halt.goodbye)
+
+    def _answer(self, conversation: Conversation) -> Halt:
+        """Answer the messages that have come, and return where that has to wait."""
+        while (message := self._decoder.next()) is not None:
+            if isinstance(message, m.Terminate):
+                return Halt(goodbye=True)
             self._started = time.monotonic()
-            await self._drive(conversation.handle(message))
+            steps = conversation.handle(message)
+            first = next(steps, None)
+            if first is not None:
+                return Halt(steps, first)
             self._state = conversation.state
-            if conversation.state is State.SKIPPING or conversation.unsent > MAX_UNSENT:
-                await self._flush()
-        await self._farewell(conversation, message)
+            if _is_full(conversation):
+                return FULL
+        return MORE
+
+    def _answer_at_once(self, conversation: Conversation, waiter: asyncio.Future[None]) -> None:
+        """Answer what has come; wake the task if that has to wait, or if the client's time to go on is limited."""
+        try:
+            self._halt = self._answer(conversation)
+        except Exception as error:
+            self._halt = Halt(error=error)
+        if self._halt is MORE:
+            self._say(conversation.take())
+            timed = self._timed or self._decoder.waiting or self._idle_patience(conversation)
+            if self._writable is None and not timed:
+                self._halt = None
+                return
+        self._wake(waiter)
+
+    async def _caught_up(self, conversation: Conversation, halt: Halt) -> bool:
+        """Send what was said, and after all is answered wait for more; return whether to go on."""
+        before = self._decoder.waiting
+        await self._flush()
+        if self._lost or self._closing:
+            return False
+        if halt is FULL or self._decoder.waiting != before:
+            return True  # more came while the client was slow to read
+        return await self._more(MESSAGE_SECONDS if self._decoder.waiting else self._idle_patience(conversation))
 
     def _idle_patience(self, conversation: Conversation) -> float:
-        name = "idle_session_timeout"
-        if conversation.transaction.status is not Status.IDLE:
-            name = "idle_in_transaction_session_timeout"
-        return _least(conversation.variables.seconds(name), self.host.config.idle_timeout)
+        variables, status = conversation.variables, conversation.transaction.status
+        if self._patience is None or self._patience[0] is not variables or self._patience[1] is not status:
+            idle = status is Status.IDLE
+            name = "idle_session_timeout" if idle else "idle_in_transaction_session_timeout"
+            self._patience = variables, status, _least(variables.seconds(name), self.host.config.idle_timeout)
+        return self._patience[2]
 
-    async def _farewell(self, conversation: Conversation, message: Message | None) -> None:
+    async def _farewell(self, conversation: Conversation, *, goodbye: bool) -> None:
         self._say(conversation.take())
-        if isinstance(message, m.Terminate) or self._lost:
+        if goodbye or self._lost:
             return
         reason = SHUTDOWN if self._closing else Reason("terminating connection due to idle-session timeout", "57P05")
         self._say(
             replies.complaint(Complaint(message=reason.message, sqlstate=reason.sqlstate, severity=Severity.FATAL))
         )
 
-    async def _drive(self, steps: Steps) -> None:
-        """Do the work that a message needs, one piece after the other."""
-        value: Any = None
-        error: Exception | None = None
-        while True:
-            try:
-                step = steps.send(value) if error is None else steps.throw(error)
-            except StopIteration:
-                return
-            value = error = None
+    async def _drive(self, steps: Steps, step: Work | Send | None) -> None:
+        """Do the work that a message needs, one piece after the other, from its first step on."""
+        while step is not None:
+            value: Any = None
+            error: Exception | None = None
             try:
                 if isinstance(step, Send):
                     await self._flush()
@@ -449,6 +522,10 @@ class Connection(asyncio.Protocol):
                     raise Gone from None
                 error = raised
                 self.host.note_crash(raised)
+            try:
+                step = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration:
+                return
 
     async def _perform(self, work: Work) -> Any:  # Any: each kind of work gives something else
         """Return what the work gives, done in a thread; leave it there if it is stopped on its way."""
@@ -498,6 +575,11 @@ class Connection(asyncio.Protocol):
 
     def _ended(self, ended: StatementEnd) -> None:
         self.host.count(self.analyst or "?", ended, time.monotonic() - self._started)
+
+
+def _is_full(conversation: Conversation) -> bool:
+    """Return whether what was said has to be sent before the next message: errors at once, and never very much."""
+    return conversation.state is State.SKIPPING or conversation.unsent > MAX_UNSENT
 
 
 def _least(*limits: float) -> float:

@@ -4,7 +4,8 @@ Never in it: SQL text, values of parameters, passwords, or the text of an except
 asks is in the ledger, for those who may read that; here stand who, when, how long, at which cost, and SQLSTATEs.
 
 Nobody waits for the log: lines are written by a thread of their own. If it can't keep up, because a disk is full or
-nobody reads the pipe, lines are left out, and the next one that can be written says how many.
+nobody reads the pipe, lines are left out, and the next one that can be written says how many. That thread rests between
+two looks at what there is to write: woken for each line, it would take the interpreter from whoever answers next.
 """
 
 from __future__ import annotations
@@ -18,12 +19,29 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TextIO
 
 from proxy.errors import printable
 from proxy.limits import MAX_WAITING_LINES
 
 Value = str | int | float | bool | None
+
+PAUSE = 0.02
+"""Seconds that the writer rests once all is written; what is noted meanwhile it then writes in one go."""
+
+BATCH = 200
+"""Most lines that are written in one go."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something that happened, and when."""
+
+    seconds: float
+    level: str
+    event: str
+    details: Mapping[str, Value]
 
 
 class Journal:
@@ -34,7 +52,7 @@ class Journal:
 
     def __init__(self, stream: TextIO, *, form: str = "text", process: int | None = None) -> None:
         self._stream, self._form, self._process = stream, form, process
-        self._waiting: queue.Queue[str | None] = queue.Queue(MAX_WAITING_LINES)
+        self._waiting: queue.Queue[Entry | None] = queue.Queue(MAX_WAITING_LINES)
         self._left_out = 0
         self._writer = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._writer.start()
@@ -53,13 +71,9 @@ class Journal:
         place = " < ".join(f"{frame.name}:{frame.lineno}" for frame in reversed(frames))
         self._write("error", event, {"error": type(error).__name__, "at": place})
 
-    def _write(self, level: str, event: str, details: dict[str, Value]) -> None:
-        seconds = time.time()
-        now = f"{_second(int(seconds))}.{int(seconds * 1000) % 1000:03d}Z"
-        known = {name: value for name, value in (*details.items(), ("worker", self._process)) if value is not None}
-        line = self._as_json(now, level, event, known) if self._form == "json" else as_text(now, level, event, known)
+    def _write(self, level: str, event: str, details: Mapping[str, Value]) -> None:
         try:
-            self._waiting.put_nowait(line + "\n")
+            self._waiting.put_nowait(Entry(time.time(), level, event, details))
         except queue.Full:
             self._left_out += 1
 
@@ -70,31 +84,62 @@ class Journal:
         self._writer.join(patience)
 
     def _write_all(self) -> None:
-        while (line := self._waiting.get()) is not None:
+        closed = False
+        while not closed:
+            entries = self._some()
+            closed = None in entries
             if self._left_out:
                 missing, self._left_out = self._left_out, 0
                 self.warn("lines left out", number=missing)
-            try:
-                _write_out(self._stream, line)
-            except (OSError, ValueError):  # the disk is full, nobody reads it any more, or it was closed
-                self._left_out += 1
-            self._waiting.task_done()
+            self._left_out += _write_out(self._stream, "".join(self._line(entry) for entry in entries if entry))
+            for _ in entries:
+                self._waiting.task_done()
+            if self._waiting.empty() and not closed:
+                time.sleep(PAUSE)
 
-    @staticmethod
-    def _as_json(now: str, level: str, event: str, details: Mapping[str, Value]) -> str:
-        return json.dumps({"time": now, "level": level, "event": event, **details})
+    def _some(self) -> list[Entry | None]:
+        """Return what is to be written next, at least one; None among it is the end."""
+        found = [self._waiting.get()]
+        with suppress(queue.Empty):
+            while len(found) < BATCH:
+                found.append(self._waiting.get_nowait())
+        return found
+
+    def _line(self, entry: Entry) -> str:
+        now = f"{_second(int(entry.seconds))}.{int(entry.seconds * 1000) % 1000:03d}Z"
+        given = (*entry.details.items(), ("worker", self._process))
+        known = {name: value for name, value in given if value is not None}
+        write = _as_json if self._form == "json" else as_text
+        return write(now, entry.level, entry.event, known) + "\n"
 
 
-def _write_out(stream: TextIO, line: str) -> None:
-    """Write a line to a stream, past its buffer if it is a file: whoever waits there holds no lock of Python's."""
+def _as_json(now: str, level: str, event: str, details: Mapping[str, Value]) -> str:
+    return json.dumps({"time": now, "level": level, "event": event, **details})
+
+
+def _write_out(stream: TextIO, text: str) -> int:
+    """Write lines to a stream and return how many of them could not be.
+
+    If it is a file, they are written past its buffer: whoever waits there holds no lock of Python's.
+    """
+    data = text.encode("utf-8", "backslashreplace")
     try:
-        descriptor = stream.fileno()
+        descriptor = _descriptor(stream)
+        if descriptor is None:
+            stream.write(text)
+            return 0
+        while data:
+            data = data[os.write(descriptor, data) :]
+    except (OSError, ValueError):  # the disk is full, nobody reads it any more, or it was closed
+        return data.count(b"\n")
+    return 0
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
     except (OSError, ValueError):
-        stream.write(line)
-        return
-    data = line.encode("utf-8", "backslashreplace")
-    while data:
-        data = data[os.write(descriptor, data) :]
+        return None
 
 
 @functools.lru_cache(maxsize=1)

@@ -18,18 +18,12 @@ from planner.ledger.ledger import Ledger
 from planner.policy.file import Policy, load
 from planner.policy.server import Server as Config
 from planner.policy.server import dangers
-from proxy.server import monitor, tls
+from proxy.server import monitor, tls, turns
 from proxy.server.connection import Connection
 from proxy.server.journal import Journal
 from proxy.server.shared import MakeCatalog, Shared, policy_catalog
 from proxy.server.tls import Tls
 from proxy.server.workers import Peers, reserved, spread
-
-SWITCH_INTERVAL = 1e-4
-"""Seconds after which a thread that computes gives way to one that waits, as the event loop with an answer to give.
-
-Python's own is 5 ms, twenty times as long as a free answer takes.
-"""
 
 
 class Server:
@@ -150,7 +144,7 @@ def run(
     Ledger.open(policy.ledger).close()  # the same
 
     def work(config: Config, peers: Peers | None, ready: Callable[[int], None]) -> None:
-        sys.setswitchinterval(SWITCH_INTERVAL)
+        turns.take_short_turns()
         gate = Gate.open(path)
         gc.collect()
         gc.freeze()  # what stays for good is not looked through again while somebody waits

@@ -34,6 +34,9 @@ from proxy.wire.messages import CancelRequest
 MOST_PROCESSES = 2**24
 """Connections are numbered from 1 to this, and then from 1 again."""
 
+INBOX_BYTES = 2**16
+"""Bytes that are read from a client at once."""
+
 MakeCatalog = Callable[[Gate, str, str, Callable[[str], str | None]], Answers]
 
 
@@ -63,6 +66,7 @@ class Shared:
         self.pace = Pace()
         self.metrics = Metrics()
         self.cache = AnswerCache(gate.policy.ledger if isinstance(gate.policy.ledger, Path) else None)
+        self.inbox = memoryview(bytearray(INBOX_BYTES))  # each connection takes out at once what was read into it
         self.connections: dict[int, Connection] = {}
         self._admitted: Counter[str] = Counter()
         self._make_catalog = make_catalog
