@@ -1,6 +1,9 @@
 """Differentially private answers to SQL: the public face of Noisegate."""
 
-from importlib import import_module, metadata
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 __product__ = "noisegate"
 
@@ -18,6 +21,8 @@ def _refuse_foreign_packages() -> None:
 
 
 def _what_happened(name: str, path: str | None) -> str:
+    from importlib import metadata  # here, since it takes long to load, and only this needs it
+
     owners = sorted(set(metadata.packages_distributions().get(name, [])) - {__product__})
     culprit = f"it comes from the distribution {' or '.join(owners)}" if owners else f"it was found at {path}"
     remedy = f"pip uninstall {' '.join(owners)}" if owners else f"remove or rename {path}"
@@ -37,8 +42,6 @@ from proxy.dbapi import (
     ROWID,
     STRING,
     Binary,
-    Connection,
-    Cursor,
     Date,
     DateFromTicks,
     Time,
@@ -46,7 +49,6 @@ from proxy.dbapi import (
     Timestamp,
     TimestampFromTicks,
     apilevel,
-    connect,
     paramstyle,
     threadsafety,
 )
@@ -63,7 +65,10 @@ from proxy.errors import (
     Warning,  # noqa: A004 - PEP 249 names it so
 )
 
-for _public in (Connection, Cursor, Warning, Error, *Error.__subclasses__(), *DatabaseError.__subclasses__()):
+if TYPE_CHECKING:
+    from proxy.dbapi import Connection, Cursor, connect
+
+for _public in (Warning, Error, *Error.__subclasses__(), *DatabaseError.__subclasses__()):
     _public.__module__ = __name__  # what a traceback shows is what a program can import
 
 __all__ = [
@@ -97,6 +102,17 @@ __all__ = [
     "paramstyle",
     "threadsafety",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Return what needs the planner, which is loaded when it is first asked for."""
+    if name not in ("Connection", "Cursor", "connect"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from proxy.dbapi import Connection, Cursor, connect
+
+    Connection.__module__ = Cursor.__module__ = __name__
+    globals().update(Connection=Connection, Cursor=Cursor, connect=connect)
+    return globals()[name]
 
 
 def main(argv: list[str] | None = None) -> int:

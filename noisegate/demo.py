@@ -16,9 +16,10 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-import noisegate
-from planner.plans.explain import Explanation, percent
-from proxy.errors import printable
+from planner.plans.explain import Explanation
+from planner.plans.wording import percent
+from proxy.dbapi import NUMBER, Connection, Cursor, connect
+from proxy.errors import Error, printable
 from proxy.show.render import cost_text, measured_text, rank_errors
 
 DATA = Path(__file__).parent / "data"
@@ -81,7 +82,7 @@ def main() -> None:
     """Ask the questions of this module, as ann, in a fresh copy of the bundled table and policy."""
     console = Console(highlight=False)
     policy = copy_table()
-    with noisegate.connect(policy, analyst="ann") as connection:
+    with connect(policy, analyst="ann") as connection:
         console.print(
             f"Noisegate is guarding [bold]{PEOPLE:,} people[/] (UCI Adult) "
             "with a budget of ε = 2.0 at δ = 1e-9.\n± is a 95 % interval.\n",
@@ -108,7 +109,7 @@ def copy_table(folder: Path | None = None) -> Path:
     return folder / "adult.toml"
 
 
-def budget_left(connection: noisegate.Connection) -> Fraction:
+def budget_left(connection: Connection) -> Fraction:
     """Return the part of the budget that is left."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT rho_spent, rho_total FROM noisegate.budget")
@@ -118,7 +119,7 @@ def budget_left(connection: noisegate.Connection) -> Fraction:
 
 def price_alone() -> Fraction:
     """Return the part of the budget that the questions cost if each is asked where nothing was asked before."""
-    with tempfile.TemporaryDirectory() as folder, noisegate.connect(copy_table(Path(folder)), "ann") as untouched:
+    with tempfile.TemporaryDirectory() as folder, connect(copy_table(Path(folder)), "ann") as untouched:
         cursor, total = untouched.cursor(), Fraction(0)
         for question in QUESTIONS:
             cursor.execute("RESET noisegate.error" if question.error is None else error_setting(question.error))
@@ -131,7 +132,7 @@ def error_setting(error: int) -> str:
     return f"SET noisegate.error = {error}"
 
 
-def ask(console: Console, connection: noisegate.Connection, question: Question) -> None:
+def ask(console: Console, connection: Connection, question: Question) -> None:
     """Print a question, its first rows, what it cost and what is left."""
     settings = [] if question.error is None else [error_setting(question.error)]
     show_question(console, question.about, *settings, question.sql)
@@ -153,13 +154,13 @@ def show_question(console: Console, about: str, *statements: str) -> None:
         console.print(Text("  ").append(line), soft_wrap=True)
 
 
-def show_rows(console: Console, cursor: noisegate.Cursor, plan: Explanation) -> None:
+def show_rows(console: Console, cursor: Cursor, plan: Explanation) -> None:
     """Print the first rows, each number beside its interval."""
     columns = cursor.description or []
     ranks = rank_errors([name for name, *_ in columns], cursor.intervals, plan)
     table = Table(box=None, show_header=len(columns) > 1, header_style="dim", pad_edge=False)
     for name, type_code, *_ in columns:
-        table.add_column(Text(printable(name)), justify="right" if type_code == noisegate.NUMBER else "left")
+        table.add_column(Text(printable(name)), justify="right" if type_code == NUMBER else "left")
     for row, intervals in zip(cursor.fetchmany(SHOWN_ROWS), cursor.intervals, strict=False):
         cells = zip(row, intervals, ranks, strict=True)
         table.add_row(*(Text(measured_text(value, bounds, ranks=r)) for value, bounds, r in cells))
@@ -168,7 +169,7 @@ def show_rows(console: Console, cursor: noisegate.Cursor, plan: Explanation) -> 
         console.print(Text(f"    and {cursor.rowcount - SHOWN_ROWS} more rows", style="dim"))
 
 
-def explain(console: Console, connection: noisegate.Connection, sql: str) -> None:
+def explain(console: Console, connection: Connection, sql: str) -> None:
     """Print what a question would cost."""
     show_question(console, "what would this one cost?", f"EXPLAIN {sql}")
     for line in connection.explain(sql).lines:
@@ -176,13 +177,13 @@ def explain(console: Console, connection: noisegate.Connection, sql: str) -> Non
     console.print()
 
 
-def refuse(console: Console, connection: noisegate.Connection, sql: str) -> None:
+def refuse(console: Console, connection: Connection, sql: str) -> None:
     """Print a question that is refused, and why."""
     show_question(console, "single people are never shown", sql)
     try:
         with connection.cursor() as cursor:
             cursor.execute(sql)
-    except noisegate.Error as error:
+    except Error as error:
         console.print(Text(f"    refused, {error.sqlstate}: {error}", style="red"))
         for line in getattr(error, "__notes__", []):
             console.print(Text(f"    {line}"), soft_wrap=True)

@@ -9,12 +9,18 @@ from fractions import Fraction
 from pathlib import Path
 
 from planner.basics.errors import BadValue, Forbidden, UnknownAnalyst
+from planner.calls.choose import choose
+from planner.calls.rounds import rounds
+from planner.calls.verify import verify
 from planner.cells.costs import rho_of
 from planner.ledger.ledger import Ledger
 from planner.policy.file import load
 from planner.session import Session
 from planner.shared import Shared
 from planner.sources.measure import Meter
+
+FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION, *rounds.FUNCTIONS)}
+"""What can be called in FROM, as noisegate.name(…)."""
 
 
 class Gate(Shared):
@@ -26,7 +32,7 @@ class Gate(Shared):
         found = load(Path(path))
         ledger = Ledger.open(found.ledger)
         try:
-            return cls(found, ledger)
+            return cls(found, ledger, FUNCTIONS)
         except BaseException:
             ledger.close()
             raise

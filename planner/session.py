@@ -20,7 +20,9 @@ from planner import system
 from planner.basics.errors import EvaluationFailed, Forbidden, SourceFailed, TooDear, TooLarge
 from planner.calls import call as functions
 from planner.calls.call import Ready, Step
-from planner.duck.relations import SCHEMA
+from planner.calls.price import PricedCall, priced
+from planner.calls.price import paid as paid_call
+from planner.duck.relations import SCHEMA, OutputColumn
 from planner.duck.sandbox import Sandbox
 from planner.ledger.accounts import Caps, Charge, Draft, Release, total
 from planner.ledger.stores import Connection
@@ -28,7 +30,7 @@ from planner.plans import answer, explain
 from planner.plans.explain import Explanation
 from planner.plans.moment import Moment
 from planner.plans.plan import Plan, Planner, rho_of_each
-from planner.plans.result import Interval, OutputColumn, Result, single_column
+from planner.plans.result import Interval, Result, single_column
 from planner.plans.settings import Settings
 from planner.plans.task import Payable
 from planner.policy.file import Policy
@@ -36,7 +38,7 @@ from planner.shared import Shared
 from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.null_on_error import forgiving
-from planner.sql.query import Catalog
+from planner.sql.query import AUTO, Catalog
 from planner.sql.statement import Parameters
 
 
@@ -89,7 +91,7 @@ class Session:
                     return self._explained(query)
         raise Forbidden("only a SELECT can be explained", hint="for example: SELECT count(*) FROM …")
 
-    def price(self, planned: functions.PlannedCall) -> functions.PricedCall:
+    def price(self, planned: functions.PlannedCall) -> PricedCall:
         """Return what a planned call would cost; spend nothing."""
         nothing = statement.read("SELECT 1")
         assert isinstance(nothing, statement.Query)
@@ -106,7 +108,7 @@ class Session:
                 return (OutputColumn("QUERY PLAN", "VARCHAR"),)
             if not isinstance(found, statement.Query):
                 return ()
-            with self.gate.prepared(found) as ready:
+            with self._ready(found) as ready:
                 return self._columns(ready)
 
     # What functions in FROM may ask: see planner.calls.call.Caller.
@@ -127,8 +129,8 @@ class Session:
     def planning_round(self) -> threading.Lock:
         return self.gate.planning_round
 
-    def prepared(self, query: statement.Query) -> AbstractContextManager[Ready]:
-        return self.gate.prepared(query)
+    def prepared(self, query: statement.Query, *, groups: str = AUTO) -> AbstractContextManager[Ready]:
+        return self.gate.prepared(query, groups=groups)
 
     def planner(self, settings: Settings) -> Planner:
         return Planner(self.moment, settings)
@@ -149,6 +151,9 @@ class Session:
         return self.gate.ledger.beside(write=write)
 
     # The way of a query.
+
+    def _ready(self, query: statement.Query) -> AbstractContextManager[Ready]:
+        return self.gate.prepared(query, groups=self.settings.groups)
 
     def _plan(self, ready: Ready) -> Plan:
         if not ready.parts:
@@ -238,7 +243,7 @@ class Session:
         return post
 
     def _explained(self, query: statement.Query) -> Explanation:
-        with self.gate.prepared(query) as ready:
+        with self._ready(query) as ready:
             if ready.call is not None:
                 return self._priced(ready, ready.call.planned(self))
             return self._explanation(self._plan(ready))
@@ -261,7 +266,7 @@ class Session:
 
     def _query(self, query: statement.Query, step: Step) -> Result:
         step("planning")
-        with self.gate.prepared(query) as ready:
+        with self._ready(query) as ready:
             columns = self._columns(ready)  # what can't be post-processed is refused before it is paid for
             if _is_empty(ready.compiled.post):
                 return Result(columns=columns, tag="SELECT 0")
@@ -275,8 +280,10 @@ class Session:
                 self._rehearse(ready, plan)
             new, charged = self.release(plan.paid, query.sql, step)
             step("answering")
-            for part, types in zip(plan.parts, self._types(ready), strict=True):
-                answer.make_relation(part, new, ready.bench, z=self.settings.z, types=types)
+            said = [
+                answer.make_relation(part, new, ready.bench, settings=self.settings, types=types)
+                for part, types in zip(plan.parts, self._types(ready), strict=True)
+            ]
             rows = _dated(self._answered(ready), columns)
         visible, intervals = _split(rows, len(columns), ready.compiled.intervals)
         return Result(
@@ -286,6 +293,7 @@ class Session:
             cost=charged,
             tag=f"SELECT {len(rows)}",
             plan=explanation,
+            notices=tuple(dict.fromkeys(notice for notices in said for notice in notices)),
         )
 
     def _called(
@@ -300,12 +308,12 @@ class Session:
         rows = _dated(self._answered(ready, told.rows), columns)
         visible, intervals = _split(rows, len(columns), ())
         after = self.moment.after(self.gate.ledger)
-        paid = functions.paid(price, told, after.quote([], populations=planned.populations, analyst=self.analyst))
+        paid = paid_call(price, told, after.quote([], populations=planned.populations, analyst=self.analyst))
         return Result(
             columns=columns, rows=visible, intervals=intervals, cost=told.cost, tag=f"SELECT {len(rows)}", plan=paid
         )
 
-    def _priced(self, ready: Ready, planned: functions.PlannedCall) -> functions.PricedCall:
+    def _priced(self, ready: Ready, planned: functions.PlannedCall) -> PricedCall:
         """Return the most that a call may charge, whichever way it goes."""
         ways = planned.alternatives or ((),)
         quotes = [
@@ -320,7 +328,7 @@ class Session:
             quotes=quotes,
             caps=self.gate.caps(self.analyst),
         )
-        return functions.priced(found, planned, least=min(total(charges) for charges in ways))
+        return priced(found, planned, least=min(total(charges) for charges in ways))
 
     def _check(self, explanation: Explanation) -> None:
         """Refuse before the data is read, if a cap would be passed as things stand."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -16,11 +16,7 @@ from planner import system
 from planner.basics.cache import BoundedCache
 from planner.basics.errors import Forbidden, Mistake, Refusal, TooLarge, Unsupported
 from planner.basics.limits import HISTORY_BYTES, READY_BYTES
-from planner.calls import call as functions
-from planner.calls.call import Ready
-from planner.calls.choose import choose
-from planner.calls.rounds import rounds
-from planner.calls.verify import verify
+from planner.calls.call import Function, Ready, extract_call
 from planner.cells.costs import to_units_down
 from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
 from planner.duck.sandbox import Sandbox
@@ -28,24 +24,21 @@ from planner.history.recall import History
 from planner.ledger.accounts import Caps
 from planner.ledger.ledger import Ledger
 from planner.plans.moment import Moment
-from planner.plans.plan import Prepared, prepare
+from planner.plans.prepared import Prepared, prepare
 from planner.policy.file import Policy, budget_cap, refusal
 from planner.policy.table import Table
 from planner.sources.measure import Meter
 from planner.sql import statement
 from planner.sql.compile import compile_query
-from planner.sql.query import Catalog
+from planner.sql.query import AUTO, Catalog
 from planner.system import Books
-
-FUNCTIONS = {function.name: function for function in (choose.FUNCTION, verify.FUNCTION, *rounds.FUNCTIONS)}
-"""What can be called in FROM, as noisegate.name(…)."""
 
 
 class Shared:
     """All that is needed to answer about the tables of one policy; threads may share it."""
 
-    def __init__(self, policy: Policy, ledger: Ledger) -> None:
-        self.policy, self.ledger = policy, ledger
+    def __init__(self, policy: Policy, ledger: Ledger, functions: Mapping[str, Function]) -> None:
+        self.policy, self.ledger, self.functions = policy, ledger, functions
         protected = {name: table for name, table in policy.tables.items() if table.kind == "protected"}
         self.meters = {name: Meter(table, ledger) for name, table in protected.items()}
         known = BoundedCache[Any](HISTORY_BYTES)
@@ -58,10 +51,14 @@ class Shared:
         self.catalog = catalog(policy, self.sandbox)
 
     @contextmanager
-    def prepared(self, query: statement.Query) -> Iterator[Ready]:
-        """Yield a query ready to be planned; kept for the next time it is asked, as EXPLAIN or to be answered."""
+    def prepared(self, query: statement.Query, *, groups: str = AUTO) -> Iterator[Ready]:
+        """Yield a query ready to be planned; kept for the next time it is asked, as EXPLAIN or to be answered.
+
+        Args:
+            groups: which groups of the domain count.
+        """
         try:
-            with self._prepared(query) as ready:
+            with self._prepared(query, groups) as ready:
                 yield ready
         except RecursionError:
             raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
@@ -69,14 +66,16 @@ class Shared:
             raise Unsupported(UNWRITABLE, hint=UNWRITABLE_HINT) from None
 
     @contextmanager
-    def _prepared(self, query: statement.Query) -> Iterator[Ready]:
-        ready = self._ready.pop(query.key) if query.key is not None else None
+    def _prepared(self, query: statement.Query, groups: str) -> Iterator[Ready]:
+        key = None if query.key is None else f"{groups}\0{query.key}"
+        ready = self._ready.pop(key) if key is not None else None
         if ready is None:
             interrupts.check()
-            tree, call = functions.extract_call(query.tree, FUNCTIONS)
+            tree, call = extract_call(query.tree, self.functions)
             self.sandbox.check_functions(tree)
             call = None if call is None else call.typed(self)
-            compiled = compile_query(tree, self.catalog if call is None else call.catalog(self.catalog))
+            catalog = self.catalog if call is None else call.catalog(self.catalog)
+            compiled = compile_query(tree, catalog, groups=groups)
             interrupts.check()
             self.sandbox.check_bounds(tree)
             self.sandbox.check_bounds(compiled.post)  # where names may stand for more
@@ -86,8 +85,8 @@ class Shared:
             parts = tuple(prepare(measured, self.sandbox, bench) for measured in compiled.measured)
             ready = Ready(compiled, parts, bench, call)
         yield ready
-        if query.key is not None:
-            self._ready.put(query.key, ready, ready.size)
+        if key is not None:
+            self._ready.put(key, ready, ready.size)
 
     def moment(self, parts: Sequence[Prepared] = ()) -> Moment:
         """Return what is true now, from one reading of the ledger: about all that some queries need, and more later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,19 +30,29 @@ def modules_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.py") if path.name not in ("__init__.py", "__main__.py"))
 
 
-def imports(name: str) -> set[str]:
-    """Return the modules that a module imports: at once, when it is needed, or for types alone."""
+def import_graph(texts: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return which modules each of them imports: at once, when it is needed, or for types alone."""
+    return {name: {each for each in _imports(text, texts) if each != name} for name, text in texts.items()}
+
+
+def _imports(text: str, modules: Collection[str]) -> set[str]:
     found = set[str]()
-    for node in ast.walk(ast.parse(MODULES[name].read_text(encoding="utf-8"))):
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             full = {alias.name: f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {each if each in MODULES else node.module for each in full.values()}
-    return {each for each in found if each in MODULES and each != name}
+            found |= {each if each in modules else node.module for each in full.values()}
+    return found.intersection(modules)
 
 
-GRAPH = {name: imports(name) for name in MODULES}
+GRAPH = import_graph({name: path.read_text(encoding="utf-8") for name, path in MODULES.items()})
+
+
+def within(package: str) -> dict[str, set[str]]:
+    """Return the imports between the modules of one package."""
+    inside = {name for name in GRAPH if name.partition(".")[0] == package}
+    return {name: GRAPH[name] & inside for name in inside}
 
 
 def rings(graph: dict[str, set[str]]) -> list[list[str]]:
@@ -89,14 +100,15 @@ def room_table() -> str:
 def figures() -> str:
     """Return what can be counted: modules, the largest room, the longest chain of imports."""
     sizes = Counter({name: len(modules_in(folder)) for name, folder in ROOMS.items()})
-    (largest, most), chain = sizes.most_common(1)[0], longest_chain(GRAPH)
-    links = sum(map(len, GRAPH.values()))
+    largest, most = sizes.most_common(1)[0]
+    links, ring = sum(map(len, GRAPH.values())), sum(len(ring) for ring in rings(GRAPH))
+    chains = ", ".join(f"`{package}/` {len(longest_chain(within(package)))}" for package in PACKAGES)
     rows = [
         f"- {len(MODULES)} modules in {len(ROOMS)} rooms, {links} imports between them;",
         f"- the largest room, `{largest.replace('.', '/')}/`, has {most} modules;",
-        f"- the longest chain of imports, lazy ones and those for types included, has {len(chain)} modules,"
-        f" of which `planner/` has {sum(name.startswith('planner') for name in chain)};",
-        f"- {sum(len(ring) for ring in rings(GRAPH))} modules are in a ring, in which each needs the others.",
+        f"- modules in the longest chain of imports inside each package: {chains};",
+        f"- through all packages, from the top to the bottom: {len(longest_chain(GRAPH))};",
+        f"- {ring or 'no'} modules are in a ring, in which each needs the others.",
     ]
     return "".join(f"{row}\n" for row in rows)
 

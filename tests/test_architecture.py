@@ -5,9 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -333,61 +331,6 @@ def test_an_import_that_points_up_is_seen_wherever_it_hides(tmp_path: Path, line
     result = run(*LINT_IMPORTS, cwd=tmp_path)
     assert result.returncode == 1, result.stdout + result.stderr
     assert f"{culprit} -> planner.gate" in result.stdout
-
-
-MOST_MODULES = 15
-"""So many modules can be told apart in one folder."""
-
-LONGEST_CHAIN = {"mechanisms": 8, "planner": 25}
-"""How many modules of a package may stand in a row, each importing the next."""
-
-
-def dotted(path: Path) -> str:
-    """Return the name by which a module is imported."""
-    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-
-
-def import_graph(sources: dict[str, str]) -> dict[str, set[str]]:
-    """Return which of the modules each of them imports, wherever in its text."""
-    graph = {}
-    for module, source in sources.items():
-        names = imported_names(ast.parse(source)).values()
-        ends = {name if name in sources else name.rpartition(".")[0] for name in names}
-        graph[module] = {end for end in ends if end in sources and end != module}
-    return graph
-
-
-def longest_chain(graph: dict[str, set[str]]) -> list[str]:
-    """Return the longest row of modules in which each imports the next; raise if they go in a circle."""
-    known: dict[str, list[str]] = {}
-    for module in TopologicalSorter(graph).static_order():
-        known[module] = [module, *max((known[below] for below in graph[module]), key=len, default=[])]
-    return max(known.values(), key=len)
-
-
-def sources_of(package: str) -> dict[str, str]:
-    paths = [path for path in MODULES if path.relative_to(ROOT).parts[0] == package]
-    return {dotted(path): path.read_text(encoding="utf-8") for path in paths}
-
-
-def test_no_folder_has_more_modules_than_can_be_told_apart() -> None:
-    sizes = Counter(name_of(path.parent) for path in MODULES if path.name != "__init__.py")
-    assert {folder: size for folder, size in sizes.items() if size > MOST_MODULES} == {}
-
-
-@pytest.mark.parametrize("package", LONGEST_CHAIN)
-def test_no_chain_of_imports_is_long_and_none_is_a_circle(package: str) -> None:
-    chain = longest_chain(import_graph(sources_of(package)))
-    assert len(chain) <= LONGEST_CHAIN[package], " -> ".join(chain)
-
-
-def test_a_planted_chain_and_a_planted_circle_are_seen() -> None:
-    sources = {"a": "import b", "b": "def f():\n    from c import d", "c": "", "e": "import c"}
-    assert longest_chain(import_graph(sources)) == ["a", "b", "c"]
-    with pytest.raises(CycleError):
-        longest_chain(
-            import_graph(sources | {"c": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import a"})
-        )
 
 
 def plant(root: Path, module: str, line: str) -> str:

@@ -7,7 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import MODULES, ROOMS, ROOT, longest_chain, modules_in, rings, sentence
+from tests.house import (
+    GRAPH,
+    MODULES,
+    PACKAGES,
+    ROOMS,
+    ROOT,
+    import_graph,
+    longest_chain,
+    modules_in,
+    rings,
+    sentence,
+    within,
+)
 
 WHERE = (ROOT / "docs" / "design" / "where-things-go.md").read_text(encoding="utf-8")
 PATH = re.compile(r"(?:[\w.-]+/)+[\w.-]*|[A-Z]+\.md")
@@ -60,6 +72,27 @@ def test_no_room_is_larger_than_can_be_seen_at_a_glance(room: str) -> None:
 def test_a_module_says_in_one_line_what_it_holds(module: str) -> None:
     if module.rpartition(".")[2] != "__main__":
         assert sentence(MODULES[module]).endswith((".", "?"))
+
+
+LONGEST_CHAIN = {"mechanisms": 8}
+"""How many modules of a package may stand in a row, each importing the next; 20 in the others."""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_chain_of_imports_in_a_package_is_long(package: str) -> None:
+    chain = longest_chain(within(package))
+    assert len(chain) <= LONGEST_CHAIN.get(package, 20), " -> ".join(chain)
+
+
+def test_no_modules_need_each_other() -> None:
+    assert rings(GRAPH) == []
+
+
+def test_planted_imports_are_seen_wherever_they_hide() -> None:
+    texts = {"a": "import b", "b": "def f():\n    from c import d", "c": "", "e": "import c, b.x"}
+    assert longest_chain(import_graph(texts)) == ["a", "b", "c"]
+    up = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a import A\n"
+    assert rings(import_graph(texts | {"c": up})) == [["a", "b", "c"]]
 
 
 def test_rings_and_chains_are_those_of_the_graph() -> None:

@@ -11,7 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -23,17 +23,14 @@ from sqlglot import exp
 from planner.basics.cache import array_bytes
 from planner.basics.errors import BadValue, Span, SyntaxRefusal, UnknownFunction, Unsupported, WrongType
 from planner.basics.nodes import span
-from planner.cells.costs import rho_of
-from planner.duck.relations import SCHEMA, create
+from planner.duck.relations import SCHEMA, OutputColumn, create
 from planner.duck.sandbox import Sandbox
 from planner.duck.workbench import Workbench
-from planner.ledger.accounts import Caps, Charge, Quote, Release
+from planner.ledger.accounts import Caps, Charge, Release
 from planner.ledger.stores import Connection
-from planner.plans import explain
-from planner.plans.explain import Explanation
 from planner.plans.moment import Moment
-from planner.plans.plan import Planner, Prepared
-from planner.plans.result import OutputColumn
+from planner.plans.plan import Planner
+from planner.plans.prepared import Prepared
 from planner.plans.settings import Settings
 from planner.plans.task import Payable
 from planner.policy.file import Policy
@@ -188,7 +185,7 @@ class Preparing(Protocol):
     def catalog(self) -> Catalog: ...
     @property
     def sandbox(self) -> Sandbox: ...
-    def prepared(self, query: statement.Query) -> AbstractContextManager[Ready]: ...
+    def prepared(self, query: statement.Query, *, groups: str = ...) -> AbstractContextManager[Ready]: ...
 
 
 class Caller(Preparing, Protocol):
@@ -433,94 +430,3 @@ def _literal(name: str, value: object) -> str:
         case list() | tuple() if all(isinstance(item, Real | Decimal) for item in value):
             return f"ARRAY[{', '.join(_literal(name, item) for item in value)}]"
     raise WrongType(f"{name} can't be {value!r:.60}", hint="use a text, a finite number, or true or false")
-
-
-# --- its price ---------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class PricedCall(Explanation):
-    """The price of a call: `rho` is the most that it may charge, `least` what it charges at best."""
-
-    planned: PlannedCall | None = None
-    least: Fraction = Fraction(0)
-
-    @property
-    def path(self) -> str:
-        assert self.planned is not None
-        return self.planned.path
-
-    @cached_property
-    def errors(self) -> dict[str, float | None]:
-        return {}
-
-    @property
-    def repeatable(self) -> bool:
-        assert self.planned is not None
-        return not self.planned.keeps
-
-    @property
-    def tables(self) -> frozenset[str] | None:
-        return None
-
-    @property
-    def releases(self) -> tuple[int, ...]:
-        assert self.planned is not None
-        return self.planned.releases
-
-    @cached_property
-    def known(self) -> float:
-        return float(self.path == "free")
-
-    @cached_property
-    def ways(self) -> dict[str, float]:
-        return {}
-
-    def as_json(self) -> dict[str, Any]:
-        assert self.planned is not None
-        return super().as_json() | {"rho_at_best": float(self.least)} | dict(self.planned.details)
-
-    @cached_property
-    def lines(self) -> tuple[str, ...]:
-        assert self.planned is not None
-        cost = "nothing: already known" if not self.rho else f"ρ {float(self.rho):.3g} on the dearest cell"
-        if len(self.planned.alternatives) > 1 and self.rho:
-            worst = explain.price(self.rho, self.budget)
-            best = explain.price(self.least, self.budget) if self.least else "nothing"
-            cost = worst if self.least == self.rho else f"{best} at best, {worst} at worst"
-        if self.path == "exact":
-            cost = "nothing: no protected table is read"
-        used = explain.used
-        return (
-            *self.planned.lines,
-            explain.line("cost", cost),
-            explain.line("budget", used(self.rho_before, self.rho_after, self.budget)),
-            explain.line("your account", used(self.account_before, self.account_after, self.account)),
-        )
-
-
-def priced(found: Explanation, planned: PlannedCall, *, least: Fraction) -> PricedCall:
-    """Return the explanation of a call, from one of a statement that measures nothing."""
-    same = {each.name: getattr(found, each.name) for each in fields(Explanation)}
-    return PricedCall(**same, planned=planned, least=least)
-
-
-def paid(price: PricedCall, told: CallResult, now: Sequence[Quote]) -> PricedCall:
-    """Return the price once it is paid: what was spent before, and what is now."""
-    before = {quote.population: quote for quote in price.quotes}
-    quotes = tuple(
-        replace(quote, spent=before[quote.population].spent, account_spent=before[quote.population].account_spent)
-        for quote in now
-    )
-    after = max(quotes, key=lambda quote: quote.after)
-    assert price.planned is not None
-    planned = price.planned if told.cost or price.path == "exact" else replace(price.planned, path="free")
-    return replace(
-        price,
-        rho=told.cost,
-        least=told.cost,
-        rho_after=rho_of(after.after),
-        account_after=rho_of(after.account_after),
-        quotes=quotes,
-        planned=planned,
-    )

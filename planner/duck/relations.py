@@ -1,8 +1,9 @@
-"""Rows of values as a relation in a workbench."""
+"""Relations: the columns of a result, and rows of values as a table of a workbench."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,14 @@ SCHEMA = "noisegate"
 """The schema of the system tables, and of what can be called in FROM."""
 
 Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class OutputColumn:
+    """Name and DuckDB type of one column of a result."""
+
+    name: str
+    type: str
 
 
 def create(name: str, rows: Sequence[Row], types: Mapping[str, str], bench: Workbench) -> None:

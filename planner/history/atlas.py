@@ -7,19 +7,33 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from itertools import islice
+from typing import Protocol
 
 from planner.basics.limits import MAX_POINTS
 from planner.cells.workspace import Axis, Feature
 from planner.history.chart import Brought, chart_size, finest, finest_axes, is_single
-from planner.history.pool import Key, Pool
 from planner.questions.linear import Question
 
 Axes = Mapping[str, Axis]
 
 
-def chosen(question: Question, pools: Mapping[Key, Pool]) -> Choice | None:
+class Offered(Protocol):
+    """Releases of one form, as far as charts are chosen by them."""
+
+    @property
+    def form(self) -> Brought: ...
+    @property
+    def first(self) -> tuple[bool, int]:
+        """Return when the first of them was released."""
+
+    @property
+    def rounds(self) -> frozenset[str]:
+        """Return the digests of the questions of rounds that they were released for."""
+
+
+def chosen(question: Question, pools: Collection[Offered]) -> Choice | None:
     """Return the axes and features of the chart for a question that can't have all that was ever told apart.
 
     Its own; then what the rounds need that it took part in; then what the releases need that share columns with
@@ -29,7 +43,7 @@ def chosen(question: Question, pools: Mapping[Key, Pool]) -> Choice | None:
     choice = Choice(finest_axes([question], {}), frozenset(question.features))
     if chart_size(choice.axes, choice.features) > MAX_POINTS:
         return None
-    in_order = sorted(pools.values(), key=lambda pool: pool.first)
+    in_order = sorted(pools, key=lambda pool: pool.first)
     for pool in sorted(in_order, key=lambda pool: question.digest not in pool.rounds):
         choice.offer(pool.form, needed=question.digest in pool.rounds)
     choice.offered = len(pools)
@@ -45,13 +59,13 @@ class Choice:
         self._later: defaultdict[str, list[Brought]] = defaultdict(list)
         self._finer: dict[tuple[int, int], tuple[Axis, Axis, Axis]] = {}
 
-    def resumed(self, pools: Mapping[Key, Pool]) -> Choice:
+    def resumed(self, pools: Collection[Offered]) -> Choice:
         """Return the choice once more was released; it must stand last among the pools, and be of no round."""
         if self.offered == len(pools):
             return self
         found = Choice(self.axes, self.features, limit=self._limit)
         found._later.update({column: list(waiting) for column, waiting in self._later.items()})
-        for pool in islice(pools.values(), self.offered, None):
+        for pool in islice(pools, self.offered, None):
             found.offer(pool.form)
         found.offered = len(pools)
         return found

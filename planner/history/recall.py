@@ -340,9 +340,9 @@ class History:
         key = "choice", self._table.name, version, question.digest
         before: Choice | None = self._kept.get(key) if is_plain else None
         if before is not None and before.offered <= len(found.pools):
-            choice: Choice | None = before.resumed(found.pools)
+            choice: Choice | None = before.resumed(found.pools.values())
         else:
-            choice = chosen(question, found.pools)
+            choice = chosen(question, found.pools.values())
         if choice is None:
             return None
         if is_plain and (before is None or choice.offered > before.offered):

@@ -10,17 +10,20 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
-from sqlglot import exp
 
 from planner.basics.limits import ROW_BITS
 from planner.cells.workload import Recipe
 from planner.duck.workbench import Workbench
 from planner.ledger.accounts import Release
+from planner.plans import presence
 from planner.plans.estimates import COLUMNS, Columns, Estimates, estimated, quantiles
-from planner.plans.plan import Part, Prepared, variances_asked
+from planner.plans.plan import Part, variances_asked
+from planner.plans.prepared import Prepared
+from planner.plans.presence import Notice
 from planner.plans.settings import Settings
 from planner.questions import linear
 from planner.questions.labelled import distinct_reach
+from planner.sql.aggregates import Returns
 from planner.sql.query import Aggregate
 
 SURELY = 64.0
@@ -31,17 +34,28 @@ IMAGINED = (1, 0, -100, *(10**digits for digits in range(2, 13)))
 """Numbers on which post-processing is tried before it is paid for, one after the other until it succeeds."""
 
 
-def make_relation(part: Part, new: Sequence[Release], bench: Workbench, *, z: float, types: Mapping[int, str]) -> None:
-    """Create the noisy relation of a measured query, given what the statement newly released."""
+def make_relation(
+    part: Part, new: Sequence[Release], bench: Workbench, *, settings: Settings, types: Mapping[int, str]
+) -> tuple[Notice, ...]:
+    """Create the noisy relation of a measured query, given what the statement newly released; return what to say of it.
+
+    Which groups are taken to have rows, and which quantiles are of nobody, is decided here: from noisy counts.
+    """
+    times, left_out = presence.multiple(part.measured, part.placement, settings), []
 
     def measured(s: int) -> tuple[Columns, str]:
         columns, joins = Columns(), ""
         for task in part.tasks:
-            found, more = task.columns(part.measured, new, s, z)
+            found, more = task.columns(part.measured, new, s, settings.z)
             columns, joins = columns | found, joins + more
+        columns = presence.without_nobody(part.measured, columns, times)
+        if part.measured.present is not None and part.measured.sets[s]:
+            columns["here"] = presence.has_rows(columns, part.measured.present, times)
+            left_out.append(int((~columns["here"]).sum()))
         return columns, joins
 
-    _create(part, measured, bench, z=z, types=types)
+    _create(part, measured, bench, z=settings.z, types=types)
+    return tuple(presence.notices(part.measured, part.placement, left_out=sum(left_out), times=times))
 
 
 def make_blank(part: Prepared, bench: Workbench, *, z: float, types: Mapping[int, str]) -> None:
@@ -59,7 +73,7 @@ def make_blank(part: Prepared, bench: Workbench, *, z: float, types: Mapping[int
         for k in range(len(part.measured.ratios)):
             columns |= {f"ratio_low{k}": np.zeros(groups), f"ratio_high{k}": np.zeros(groups)}
         for number, set_, question in part.labelled:
-            if set_ == s and question.aggregate.kind == "quantile":
+            if set_ == s and question.aggregate.traits.returns is Returns.VALUE:
                 extra, more = quantiles(question, number, ())
                 columns, joins = columns | extra, joins + more
             elif set_ == s:
@@ -84,23 +98,25 @@ def _create(
         name = f"{part.measured.name}_s{s}"
         columns: Columns = {"g": np.arange(groups, dtype=np.int64), "z": np.full(groups, z)}
         columns |= {f"r{i}_{j}": np.zeros(groups) for i, j in part.measured.pairs}
+        columns["here"] = np.ones(groups, dtype=bool)
         found, joins = measured(s)
         columns |= found
         bench.register(name, columns)
-        selected = [_key(part, i, keys) for i in range(len(part.measured.keys))]
+        selected = [f"{s} AS s", "c.g", "c.here", *(_key(part, i, keys) for i in range(len(part.measured.keys)))]
         selected += [f"{0 if i in keys else 1} AS g{i}" for i in range(len(part.measured.keys))]
         selected += [_typed(aggregate, i, types) for i, aggregate in enumerate(part.measured.aggregates)]
         selected += ["c.z", *(f"c.{name}" for name in columns if name.startswith("r"))]
         pieces.append(
             f"SELECT {', '.join(selected)} FROM {part.placement.keys[s]} AS k JOIN {name} AS c USING (g){joins}"
         )
-    bench.run(f"CREATE OR REPLACE TEMP TABLE {part.measured.name} AS {' UNION ALL BY NAME '.join(pieces)}")
+    ordered = f"SELECT * EXCLUDE (s, g) FROM ({' UNION ALL BY NAME '.join(pieces)}) ORDER BY s, g"
+    bench.run(f"CREATE OR REPLACE TEMP TABLE {part.measured.name} AS {ordered}")
 
 
 def imagine(part: Part, bench: Workbench, number: int) -> None:
     """Put a number into the noisy relation, for all that is measured in every group."""
-    names = (f"{name}{i}" for i, a in enumerate(part.measured.aggregates) if a.kind != "quantile" for name in COLUMNS)
-    changes = ", ".join(f"{name} = {number}" for name in names)
+    numbers = [i for i, a in enumerate(part.measured.aggregates) if a.traits.returns is not Returns.VALUE]
+    changes = ", ".join(f"{name}{i} = {number}" for i in numbers for name in COLUMNS)
     if changes:
         bench.run(f"UPDATE {part.measured.name} SET {changes}")
 
@@ -113,7 +129,7 @@ def _key(part: Part | Prepared, number: int, keys: Sequence[int]) -> str:
 
 def _typed(aggregate: Aggregate, number: int, types: Mapping[int, str]) -> str:
     """Return the select list of one aggregate: its value in the type it has in SQL, and its errors."""
-    if aggregate.kind == "quantile":
+    if aggregate.traits.returns is Returns.VALUE:
         return (
             ", ".join(f"q{number}_{i}.v AS {name}{number}" for i, name in enumerate(("a", "low", "high")))
             + f", c.sd{number}"
@@ -122,13 +138,6 @@ def _typed(aggregate: Aggregate, number: int, types: Mapping[int, str]) -> str:
     if number in types:
         value = f"CAST(round({value}) AS {types[number]})"
     return f"{value} AS a{number}, c.low{number}, c.high{number}, c.sd{number}"
-
-
-def whole(aggregate: Aggregate) -> bool:
-    """Return whether the answer is a whole number: a count, or a sum of integers."""
-    argument = aggregate.argument
-    integral = aggregate.kind == "sum" and argument is not None and argument.is_type(*exp.DataType.INTEGER_TYPES)
-    return aggregate.kind in ("count", "distinct") or integral
 
 
 def whole_types(part: Prepared, settings: Settings, *, rho: Fraction | None) -> dict[int, str]:
@@ -143,7 +152,7 @@ def whole_types(part: Prepared, settings: Settings, *, rho: Fraction | None) -> 
     rows = 2.0**ROW_BITS
     found = {}
     for number, aggregate in enumerate(part.measured.aggregates):
-        if whole(aggregate):
+        if aggregate.is_whole:
             reach, deviation = _largest(part, number, settings, rho=rho, matches=matches)
             size = reach * matches * rows + deviation * SURELY
             found[number] = "BIGINT" if size < 2.0**62 else "HUGEINT" if size < 2.0**126 else "DOUBLE"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from planner.cells.workspace import Floats
 from planner.ledger.accounts import Release
 from planner.questions.body import decode
 from planner.questions.labelled import Labelled
+from planner.sql.aggregates import AggregateKind
 from planner.sql.query import Aggregate, Combination, Measured
 
 Columns = dict[str, np.ndarray[Any, Any]]
@@ -50,7 +51,7 @@ def linear_columns(
     for recipe in recipes:
         aggregate = measured.aggregates[recipe.aggregate]
         columns |= estimated(aggregate, recipe, known, s, z)
-        slopes[recipe.aggregate] = _slopes(aggregate, recipe, known)
+        slopes[recipe.aggregate] = _slopes(recipe, known)
     for i, j in measured.pairs:
         if i in slopes and j in slopes:
             columns[f"r{i}_{j}"] = _correlation(slopes[i], slopes[j], known.blocks)
@@ -67,7 +68,7 @@ def recipe_error(
     recipes: Sequence[Recipe], variances: Floats, number: int, aggregate: Aggregate, z: float
 ) -> float | None:
     """Return the largest half-width of a count or a sum, from the variances of functionals: (groups or 1, F)."""
-    if aggregate.kind not in ("count", "sum"):
+    if not aggregate.traits.is_total:
         return None
     part = next(recipe.parts[0] for recipe in recipes if recipe.aggregate == number)
     each = max(place for recipe in recipes for place in recipe.parts) + 1
@@ -84,33 +85,54 @@ def estimated(aggregate: Aggregate, recipe: Recipe, known: Estimates, s: int, z:
 
 def _estimate(aggregate: Aggregate, recipe: Recipe, known: Estimates, s: int, z: float) -> tuple[Estimate, Floats]:
     """Return an aggregate in every group and the deviation of its error; NaN where no record can count."""
-    if aggregate.kind in ("count", "sum"):
-        part = recipe.parts[0]
-        value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
-        half = z * sd + FLOAT_SUM * np.abs(value)
-        return Estimate(value, value - half, value + half), sd
-    (bottom, top), (values, blocks) = recipe.bounds[s], known.only(recipe.parts)
+    if aggregate.traits.is_total:
+        return _total(recipe, known, z)
     with np.errstate(all="ignore"):
-        if aggregate.kind == "avg":
-            found = ratios.mean(values, blocks, centre=recipe.centre, bottom=bottom, top=top, z=z)
-        else:
-            ends = {"bottom": bottom - recipe.centre, "top": top - recipe.centre}
-            found = ratios.variance(values, blocks, **ends, z=z, sample=aggregate.sample)
-            found = ratios.roots(found) if aggregate.kind == "stddev" else found
+        found = ESTIMATORS[aggregate.kind](aggregate, recipe, known, s, z)
+    bottom, top = recipe.bounds[s]
     nobody = bottom > top
     found = Estimate(*(np.where(nobody, np.nan, part) for part in (found.value, found.low, found.high)))
     return found, (found.high - found.low) / (2 * z)
 
 
-def _slopes(aggregate: Aggregate, recipe: Recipe, known: Estimates) -> Floats:
-    """Return the derivative of an aggregate by each functional, in every group, up to a factor; shape (G, F)."""
+def _total(recipe: Recipe, known: Estimates, z: float) -> tuple[Estimate, Floats]:
+    part = recipe.parts[0]
+    value, sd = known.values[:, part], np.sqrt(np.maximum(known.blocks[:, part, part], 0.0))
+    half = z * sd + FLOAT_SUM * np.abs(value)
+    return Estimate(value, value - half, value + half), sd
+
+
+def _mean(_: Aggregate, recipe: Recipe, known: Estimates, s: int, z: float) -> Estimate:
+    bottom, top = recipe.bounds[s]
+    return ratios.mean(*known.only(recipe.parts), centre=recipe.centre, bottom=bottom, top=top, z=z)
+
+
+def _variance(aggregate: Aggregate, recipe: Recipe, known: Estimates, s: int, z: float) -> Estimate:
+    bottom, top = (end - recipe.centre for end in recipe.bounds[s])
+    return ratios.variance(*known.only(recipe.parts), bottom=bottom, top=top, z=z, sample=aggregate.sample)
+
+
+def _deviation(aggregate: Aggregate, recipe: Recipe, known: Estimates, s: int, z: float) -> Estimate:
+    return ratios.roots(_variance(aggregate, recipe, known, s, z))
+
+
+ESTIMATORS: Mapping[AggregateKind, Callable[[Aggregate, Recipe, Estimates, int, float], Estimate]] = {
+    AggregateKind.AVG: _mean,
+    AggregateKind.VARIANCE: _variance,
+    AggregateKind.STDDEV: _deviation,
+}
+"""How what is made of several counts and sums is estimated from them."""
+
+
+def _slopes(recipe: Recipe, known: Estimates) -> Floats:
+    """Return the derivative of a total, mean or variance by each functional, in every group, up to a factor: (G, F)."""
     parts, gradient = list(recipe.parts), np.zeros(known.values.shape)
-    if aggregate.kind in ("count", "sum"):
+    if len(parts) == 1:
         gradient[:, parts[0]] = 1.0
         return gradient
     n = np.maximum(known.values[:, parts[0]], 1.0)
     mean = known.values[:, parts[1]] / n
-    if aggregate.kind == "avg":
+    if len(parts) == 2:
         gradient[:, parts[0]], gradient[:, parts[1]] = -mean, 1.0
         return gradient
     spread = known.values[:, parts[2]] / n - mean**2

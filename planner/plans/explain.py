@@ -18,17 +18,14 @@ from planner.duck.relations import SCHEMA
 from planner.history.recall import Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Caps, Quote
+from planner.plans import presence
 from planner.plans.marginals import MarginalTask
 from planner.plans.plan import Part, Plan
 from planner.plans.release import LinearTask, QuantileTask
 from planner.plans.settings import Settings
 from planner.plans.task import Task
-from planner.plans.wording import line as line
-from planner.plans.wording import number as number
-from planner.plans.wording import percent as percent
-from planner.plans.wording import price as price
-from planner.plans.wording import ranges as ranges
-from planner.plans.wording import used as used
+from planner.plans.wording import line, number, ranges, used
+from planner.sql.aggregates import Returns
 from planner.sql.query import BASE
 
 
@@ -159,6 +156,8 @@ def _lines(plan: Plan, found: Explanation, settings: Settings) -> Iterator[str]:
         yield _title(part)
         yield line("accuracy", "; ".join(_accuracies(part, settings)))
         yield line("measured on", _measured(part))
+        if (groups := _groups(part, settings)) is not None:
+            yield line("groups", groups)
         for task in part.tasks:
             yield from _task_lines(task)
         yield from _cut_note(part)
@@ -195,7 +194,7 @@ def _accuracies(part: Part, settings: Settings) -> Iterator[str]:
         error = part.error(place, settings)
         if error is None:
             yield f"{aggregate.kind}: depends on the size of the group"
-        elif aggregate.kind == "quantile":
+        elif aggregate.traits.returns is Returns.VALUE:
             yield f"quantile ± {error:,.4g} ranks at {level}"
         else:
             yield f"{aggregate.kind} ± {error:,.4g} at {level}"
@@ -217,6 +216,13 @@ def _task_lines(task: Task) -> Iterator[str]:
         yield line("why", _why(task))
     if isinstance(task, QuantileTask) and task.cost is not None:
         yield from _prefix_note(task)
+
+
+def _groups(part: Part, settings: Settings) -> str | None:
+    """Return which groups count, if not all of the domain do."""
+    count = part.measured.present
+    half = None if count is None else part.error(count, settings)
+    return presence.explained(part.measured, part.placement, settings, half)
 
 
 def _why(task: LinearTask | MarginalTask) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -14,16 +14,16 @@ from mechanisms.tolerances import MET
 from planner.basics.errors import BadValue, TooLarge
 from planner.basics.limits import MAX_POINTS
 from planner.cells.costs import Cost, rho_of
-from planner.cells.workload import Placement, Recipe, Workload
+from planner.cells.workload import Placement
 from planner.cells.workspace import Floats
-from planner.duck.workbench import Workbench
 from planner.history.chart import Evidence
-from planner.history.marginals import MarginalQuestion, symmetric
-from planner.history.recall import History, Recall, recallable, small
+from planner.history.marginals import MarginalQuestion
+from planner.history.recall import History, Recall
 from planner.history.slices import Slices
 from planner.ledger.accounts import Release
 from planner.plans.marginals import MarginalTask, planned
 from planner.plans.moment import Moment
+from planner.plans.prepared import Prepared
 from planner.plans.release import DistinctTask, LinearTask, QuantileTask, own_answers
 from planner.plans.settings import Settings
 from planner.plans.task import Task
@@ -33,11 +33,8 @@ from planner.questions import labelled as nonlinear
 from planner.questions.labelled import Labelled
 from planner.questions.linear import Measurement, Question
 from planner.questions.noise import Noise
-from planner.sql.placement import Domains, Placer
+from planner.sql.aggregates import AggregateKind
 from planner.sql.query import Compiled, Measured
-from planner.sql.workload import workload
-
-LINEAR_KINDS = ("count", "sum", "avg", "variance", "stddev")
 
 LEAST_SAVING = 0.02
 """A join that saves all cells together less than this is not taken if it is the dearer way, either."""
@@ -83,69 +80,6 @@ class Plan:
         return list({task.key: task for task in self.tasks if task.cost is not None}.values())
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Prepared:
-    """One measured query, placed: what it asks, whatever the accuracy; its tables live in one workbench."""
-
-    measured: Measured
-    placement: Placement
-    linear: tuple[tuple[Question, tuple[int, ...]], ...]  # with the grouping sets of each
-    recipes: tuple[Recipe, ...]
-    labelled: tuple[tuple[int, int, Labelled], ...]  # with the numbers of the aggregate and of the set
-    marginals: MarginalQuestion | None = None  # in place of `linear`, or beside it: what costs less is taken
-    whole: MarginalQuestion | None = None  # the same question however small it is, if it is one about whole marginals
-
-    @property
-    def looked_up(self) -> list[tuple[str, str]]:
-        """Return the questions, with their table, of which earlier releases are looked up one by one."""
-        return [(question.digest, self.measured.table.name) for _, _, question in self.labelled]
-
-    @property
-    def tasks(self) -> int:
-        return (len(self.linear) if self.marginals is None else 1) + len(self.labelled)
-
-
-def prepare(measured: Measured, sandbox: Domains, bench: Workbench) -> Prepared:
-    """Return a measured query on its workspaces. Depends on public things only."""
-    placer = Placer(measured, sandbox, bench)
-    numbered = list(enumerate(measured.aggregates))
-    work = workload([(i, a) for i, a in numbered if a.kind in LINEAR_KINDS], placer)
-    others = [(i, a) for i, a in numbered if a.kind not in LINEAR_KINDS]
-    labelled = [(i, s, found) for i, a in others for s, found in enumerate(nonlinear.labelled(a, placer))]
-    whole = symmetric(work)
-    answers, cells = sum(work.placement.group_counts), work.placement.workspace.cells
-    marginals = None if small(answers, cells) else whole
-    questions = _questions(work, len(measured.sets)) if marginals is None or recallable(answers, cells) else ()
-    return Prepared(
-        measured=measured,
-        placement=work.placement,
-        linear=questions,
-        recipes=work.recipes,
-        labelled=tuple(labelled),
-        marginals=marginals,
-        whole=whole,
-    )
-
-
-def _questions(work: Workload, sets: int) -> tuple[tuple[Question, tuple[int, ...]], ...]:
-    """Return the linear questions: all grouping sets as one problem, or as a few when that would be too large.
-
-    Sets with more groups come first: what they tell about the others is known when those are planned.
-    """
-    if not work.functionals:
-        return ()
-    if linear.is_one_problem(work, range(sets)):
-        return ((linear.question(work, range(sets)), tuple(range(sets))),)
-    packs: list[tuple[int, ...]] = []
-    for s in sorted(range(sets), key=lambda s: -work.placement.group_counts[s]):
-        wider = next((i for i, pack in enumerate(packs) if linear.is_one_problem(work, (*pack, s))), None)
-        if wider is None:
-            packs.append((s,))
-        else:
-            packs[wider] = (*packs[wider], s)
-    return tuple((linear.question(work, pack), pack) for pack in packs)
-
-
 class Planner:
     """Decides how accurately each prepared query is measured, and what of it is known already."""
 
@@ -163,8 +97,7 @@ class Planner:
             tasks += [self._linear(part, question, sets) for question, sets in part.linear]
         for number, set_, question in part.labelled:
             interrupts.check()
-            make = self._distinct if question.aggregate.kind == "distinct" else self._quantile
-            tasks.append(make(part.measured, question, number, set_))
+            tasks.append(MAKERS[question.aggregate.kind](self, part.measured, question, number, set_))
         return Part(part.measured, part.placement, tuple(tasks))
 
     # What is known already.
@@ -414,6 +347,13 @@ class Planner:
             draws=draws,
             cost=self._needs(cost),
         )
+
+
+MAKERS: Mapping[AggregateKind, Callable[[Planner, Measured, Labelled, int, int], Task]] = {
+    AggregateKind.DISTINCT: Planner._distinct,
+    AggregateKind.QUANTILE: Planner._quantile,
+}
+"""What becomes of a question that is not made of counts and sums."""
 
 
 def variances_asked(question: Question, settings: Settings, error: float) -> Floats:

@@ -9,17 +9,11 @@ from typing import Any, overload
 
 import numpy as np
 
+from planner.duck.relations import OutputColumn
 from planner.plans.explain import Explanation
+from planner.plans.presence import Notice
 
 Interval = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class OutputColumn:
-    """Name and DuckDB type of one column of a result."""
-
-    name: str
-    type: str
 
 
 @dataclass(frozen=True)
@@ -48,7 +42,10 @@ class Columns(Sequence[tuple[Any, ...]]):
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """Rows with their intervals (None where there is none); `cost` is the rho newly charged to the dearest cell."""
+    """Rows with their intervals (None where there is none); `cost` is the rho newly charged to the dearest cell.
+
+    `notices` are for whoever reads the rows.
+    """
 
     columns: tuple[OutputColumn, ...] = ()
     rows: list[tuple[Any, ...]] = field(default_factory=list)
@@ -56,6 +53,7 @@ class Result:
     cost: Fraction = Fraction(0)
     tag: str = ""
     plan: Explanation | None = None
+    notices: tuple[Notice, ...] = ()
 
 
 def single_column(name: str, lines: list[str], *, tag: str) -> Result:

@@ -1,4 +1,4 @@
-"""What an analyst can SET: accuracy, spending and confidence."""
+"""What an analyst can SET: accuracy, spending, confidence, and which groups count."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from planner.basics.errors import BadValue, UnknownSetting
 from planner.basics.limits import MAX_SETTING, MIN_SETTING
 from planner.basics.numerals import whole
 from planner.policy.file import Policy
+from planner.sql.query import AUTO, GROUPS
 
 PREFIX = "noisegate."
 
@@ -20,7 +21,8 @@ class Settings:
     """The accuracy and spending controls of one session.
 
     `error` is the half-width of a count at `confidence`; with `relative` it is a fraction of the table's size.
-    `rho`, if set, is spent instead. `as_of` answers from the history up to that release only.
+    `rho`, if set, is spent instead. `as_of` answers from the history up to that release only. `groups` are one of
+    GROUPS.
     """
 
     error: float
@@ -30,6 +32,7 @@ class Settings:
     rho: Fraction | None = None
     max_rho: Fraction | None = None
     as_of: int | None = None
+    groups: str = AUTO
 
     @classmethod
     def of(cls, policy: Policy) -> Settings:
@@ -64,7 +67,7 @@ class Settings:
         value = getattr(self, field)
         if field == "error" and self.relative:
             return f"{value * 100:g}%"
-        return "" if value is None else f"{float(value):g}" if not isinstance(value, int) else str(value)
+        return "" if value is None else f"{float(value):g}" if not isinstance(value, int | str) else str(value)
 
 
 def names() -> list[str]:
@@ -110,10 +113,19 @@ def _release(name: str, value: str) -> int:
     return number
 
 
+def _groups(name: str, value: str) -> str:
+    if value.lower() not in GROUPS:
+        raise BadValue(
+            f"{name} must be one of {', '.join(GROUPS)}, got {value!r}", hint=f"for example: SET {name} = 'present'"
+        )
+    return value.lower()
+
+
 READERS: dict[str, Callable[[str, str], object]] = {
     "sum_error": _positive,
     "rho": _fraction,
     "max_rho": _fraction,
     "confidence": _confidence,
     "as_of": _release,
+    "groups": _groups,
 }

@@ -19,6 +19,7 @@ from planner.cells.costs import Cost, constant, simplified, to_units
 from planner.cells.workload import Placement
 from planner.cells.workspace import Ints, Workspace
 from planner.questions.noise import Noise
+from planner.sql.aggregates import AggregateKind
 from planner.sql.placement import Placer
 from planner.sql.query import BASE, Aggregate
 
@@ -43,7 +44,7 @@ class Labelled:
 
     def __post_init__(self) -> None:
         aggregate, table = self.aggregate, self.workspace.table.name
-        fixed = ("labelled 1", table, aggregate.kind, aggregate.p, self.units, self.size, self.groups)
+        fixed = ("labelled 1", table, aggregate.kind.value, aggregate.p, self.units, self.size, self.groups)
         state = hashlib.sha256(repr(fixed).encode())
         for axis in self.workspace.axes:
             state.update(f"{axis.key}\0".encode() + axis.atoms.tobytes())
@@ -57,9 +58,8 @@ def labelled(aggregate: Aggregate, placer: Placer) -> list[Labelled]:
     argument = aggregate.argument
     assert argument is not None
     bare, table = argument.unnest(), placer.measured.table
-    units = (
-        aggregate.kind == "distinct" and isinstance(bare, exp.Column) and bare.table == BASE and bare.name == table.unit
-    )
+    is_unit = isinstance(bare, exp.Column) and bare.table == BASE and bare.name == table.unit
+    units = is_unit and aggregate.kind == AggregateKind.DISTINCT
     asked = [exp.Literal.number(0) if units else argument]
     if aggregate.condition is not None:
         asked.append(aggregate.condition)

@@ -22,6 +22,7 @@ from planner.cells.workspace import Ints
 from planner.counting.tally import Cut
 from planner.questions.labelled import Labelled
 from planner.questions.linear import Question, row_counts
+from planner.sql.aggregates import AggregateKind
 
 LARGEST_DENOMINATOR = 10**8
 FINE = Fraction(1, 2**40)
@@ -38,7 +39,7 @@ class Summed:
     functional, its rows are absent: they count nowhere.
     """
 
-    kind: str  # count, sum or avg
+    kind: AggregateKind  # count, sum or avg
     question: Question
     unit: Fraction
     scale: int = 1
@@ -86,7 +87,7 @@ class Summed:
 
     def total(self, functionals: Sequence[int]) -> tuple[int, int]:
         """Return the sum of the values and (0 for a sum) the number of rows, from what the functionals add up to."""
-        rows = 0 if self.kind == "sum" else int(functionals[0])
+        rows = 0 if self.kind == AggregateKind.SUM else int(functionals[0])
         return self.scale * int(functionals[-1]) + self.shift * rows, rows
 
     @cached_property
@@ -113,7 +114,7 @@ class Ranked:
     question: Labelled
     unit: Fraction
     values: Ints
-    kind: str = "quantile"
+    kind: AggregateKind = AggregateKind.QUANTILE
 
     @property
     def groups(self) -> int:
@@ -140,10 +141,10 @@ def sizes(asked: Asked) -> Question:
     return row_counts(asked.question.workspace, *asked.counted, groups=asked.groups)
 
 
-def summed(kind: str, question: Question, *, centre: float) -> Summed:
+def summed(kind: AggregateKind, question: Question, *, centre: float) -> Summed:
     """Return a count, a sum or an average of rows; an average's question is (number, sum around the centre)."""
     unit = _short(float(question.units[-1]))
-    if kind != "avg":
+    if kind != AggregateKind.AVG:
         return Summed(kind, question, unit)
     shift = _short(centre) / unit
     if shift.denominator > LARGEST_DENOMINATOR:

@@ -8,13 +8,16 @@ give; all the rest of the tree stays as it was written and runs in the sandbox.
 from __future__ import annotations
 
 import itertools
+import math
+from dataclasses import replace
 
 from sqlglot import exp
 from sqlglot.optimizer.scope import Scope, ScopeType, traverse_scope
 
 from planner.basics.errors import RowsAsked, TooLarge, Unsupported
 from planner.basics.nodes import function_name, span
-from planner.sql.aggregates import is_aggregate
+from planner.basics.numerals import whole
+from planner.sql.aggregates import calls, is_aggregate
 from planner.sql.flat import Flat, Rows, raw_rows
 from planner.sql.names import (
     check_outputs,
@@ -29,20 +32,24 @@ from planner.sql.names import (
     table_key,
     with_views,
 )
-from planner.sql.query import AGGREGATES_HINT, INTERVALS, Catalog, Compiled, Measured
+from planner.sql.query import AGGREGATES_HINT, ALL, AUTO, BASE, INTERVALS, Catalog, Compiled, Measured
 from planner.sql.rewrite import Rewriter
 from planner.sql.size import check_size
 
 
-def compile_query(tree: exp.Query, catalog: Catalog) -> Compiled:
-    """Return what `tree` measures and how its answer is made from that; refuse what can't be answered."""
+def compile_query(tree: exp.Query, catalog: Catalog, *, groups: str = AUTO) -> Compiled:
+    """Return what `tree` measures and how its answer is made from that; refuse what can't be answered.
+
+    Args:
+        groups: which groups of the domain count, one of GROUPS.
+    """
     try:
-        return _compiled(tree, catalog)
+        return _compiled(tree, catalog, groups)
     except RecursionError:
         raise TooLarge("the statement is nested too deeply", hint="use fewer levels of nesting") from None
 
 
-def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
+def _compiled(tree: exp.Query, catalog: Catalog, groups: str) -> Compiled:
     tree = with_views(tree, catalog)
     check_size(tree)
     open_parentheses(tree)
@@ -55,7 +62,7 @@ def _compiled(tree: exp.Query, catalog: Catalog) -> Compiled:
     check_sources(tree, catalog)
     names, empty = tuple(output_names(tree)), _without_rows(tree)
     try:
-        return _Compiler(catalog).run(tree, names)
+        return _Compiler(catalog, groups).run(tree, names)
     except RowsAsked:
         if empty is None:
             raise
@@ -90,15 +97,17 @@ def _is_false(node: exp.Expr) -> bool:
 class _Compiler:
     """Walks the scopes of one qualified tree from the inside out, collecting what is measured."""
 
-    def __init__(self, catalog: Catalog) -> None:
-        self.catalog = catalog
+    def __init__(self, catalog: Catalog, groups: str) -> None:
+        self.catalog, self.groups = catalog, groups
         self.rows: dict[int, Rows] = {}  # by the id of a row-level SELECT
         self.measured: list[Measured] = []
         self.fresh = itertools.count()
 
     def run(self, tree: exp.Query, names: tuple[str, ...]) -> Compiled:
         intervals: tuple[int, ...] = ()
-        for scope in traverse_scope(tree):
+        scopes = traverse_scope(tree)
+        listing, limit = _listing(scopes[-1]) if scopes else (None, 0)
+        for scope in scopes:
             alias = self._protected(scope)
             if alias is None:
                 self._refuse_rows_below(scope)
@@ -111,7 +120,10 @@ class _Compiler:
                 measured = rewriter.rewrite(select)
                 if select is tree and not select.args.get("distinct"):
                     intervals = tuple(rewriter.append_intervals(select))
-                self.measured.append(measured(rewriter.aggregates))
+                found = measured(rewriter.aggregates)
+                if found.keys and not self._counts_all(found, limit=limit if select is listing else None):
+                    found = replace(found, present=rewriter.keep_present(select), aggregates=tuple(rewriter.aggregates))
+                self.measured.append(found)
             else:
                 self._keep_rows(scope, flat)
         self._drop_row_ctes(tree)
@@ -123,6 +135,10 @@ class _Compiler:
                     span=span(node),
                 )
         return Compiled(tree, tuple(self.measured), names, intervals)
+
+    def _counts_all(self, measured: Measured, *, limit: float | None) -> bool:
+        """Return whether every group of the domain counts: asked for, or listed with a LIMIT that leaves out none."""
+        return self.groups == ALL or (self.groups == AUTO and limit is not None and _most_groups(measured) <= limit)
 
     def _protected(self, scope: Scope) -> str | None:
         """Return the alias of the protected relation that a scope reads row by row, if there is one."""
@@ -170,3 +186,54 @@ class _Compiler:
         for with_ in list(tree.find_all(exp.With)):
             if not with_.expressions:
                 with_.pop()
+
+
+def _listing(scope: Scope) -> tuple[exp.Select | None, float]:
+    """Return the SELECT whose groups are shown one by one, as they are, if there is one, and how many at most.
+
+    It is the outermost one, or stands below SELECTs that only choose, rename and order its columns.
+    """
+    limit = math.inf
+    while isinstance(select := scope.expression, exp.Select):
+        limit = min(limit, _limit(select))
+        if _picks(select):
+            break
+        if is_aggregate(select):
+            return select, limit
+        below = [source for _, source in scope.selected_sources.values()]
+        if len(below) != 1 or not isinstance(below[0], Scope) or select.args.get("where"):
+            break
+        scope = below[0]
+    return None, limit
+
+
+def _picks(select: exp.Select) -> bool:
+    """Return whether a SELECT computes something across groups, or shows some of them only, beside a LIMIT."""
+    grouped = select.args.get("group") or any(calls(item) for item in select.expressions)
+    parts = [*select.expressions, *(select.args[name] for name in ("order",) if select.args.get(name))]
+    return bool(
+        any(select.args.get(name) for name in ("having", "qualify", "offset"))
+        or (select.args.get("distinct") and grouped)
+        or any(part.find(exp.Window, exp.Query) for part in parts)
+    )
+
+
+def _limit(select: exp.Select) -> float:
+    """Return how many rows a SELECT shows at most."""
+    limit = select.args.get("limit")
+    if limit is None:
+        return math.inf
+    return (whole(limit.expression.name) or 0) if isinstance(limit, exp.Limit) and limit.expression.is_int else 0
+
+
+def _most_groups(measured: Measured) -> float:
+    """Return a number of groups that a query can't pass, from the domains of the columns that it groups by."""
+    return sum(math.prod(_most_values(measured, measured.keys[key]) for key in keys) for keys in measured.sets)
+
+
+def _most_values(measured: Measured, key: exp.Expr) -> float:
+    columns = list(key.find_all(exp.Column))
+    domains = [measured.table.columns[column.name].domain for column in columns if column.table == BASE]
+    if len(domains) < len(columns) or key.find(exp.Query):
+        return math.inf
+    return math.prod({c.name: d.cells if d else math.inf for c, d in zip(columns, domains, strict=True)}.values())

@@ -117,7 +117,7 @@ class Intervals:
         match bare:
             case exp.Column():
                 index = self.indices(bare)
-                linear = index and self.aggregates[index[0]].kind in ("count", "sum")
+                linear = index and self.aggregates[index[0]].traits.is_total
                 return {index[0]: 1.0} if linear else None
             case exp.Cast() if bare.to.is_type("double", "float", "decimal", "bigint", "int128"):
                 return self._combination(bare.this)
@@ -161,14 +161,19 @@ def _half_difference(value: exp.Expr, column: exp.Column, deviation: exp.Column)
         def shift(node: exp.Expr) -> exp.Expr:
             if isinstance(node, exp.Column) and node.name == column.name and node.table == column.table:
                 return exp.Paren(this=sign(this=_double(column.copy()), expression=deviation.copy()))
-            if isinstance(node, exp.IntDiv):  # the slope of a division that truncates is that of one that does not
-                return exp.Div(this=node.left, expression=node.right)
             return node
 
-        return _double(_forgiving(exp.Paren(this=value.copy()).transform(shift)))
+        return _double(_forgiving(_undivided(exp.Paren(this=value.copy())).transform(shift)))
 
     difference = exp.Sub(this=moved(exp.Add), expression=moved(exp.Sub))
     return exp.Div(this=exp.Paren(this=difference), expression=exp.Literal.number("2.0"))
+
+
+def _undivided(value: exp.Expr) -> exp.Expr:
+    """Return an expression with plain divisions: the slope of one that truncates is that of one that does not."""
+    for node in list(value.find_all(exp.IntDiv)):
+        node.replace(exp.Div(this=node.left, expression=node.right))
+    return value
 
 
 def _double(node: exp.Expr) -> exp.Expr:

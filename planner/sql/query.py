@@ -12,6 +12,7 @@ from sqlglot import exp
 from sqlglot.schema import MappingSchema
 
 from planner.policy.table import Table
+from planner.sql.aggregates import AGGREGATES, AggregateKind, AggregateTraits, Returns
 from planner.sql.dialect import DIALECT
 
 BASE = "__p"
@@ -24,6 +25,14 @@ SYSTEM = "noisegate"
 
 RESERVED = "__"
 """Names that begin so are the gate's own."""
+
+AUTO, PRESENT, ALL = "auto", "present", "all"
+GROUPS = (AUTO, PRESENT, ALL)
+"""Which groups of the domain count: those that are taken to have rows, or all of them.
+
+With AUTO, all where the outermost SELECT only lists them, each with its error; those that are taken to have rows
+wherever something is computed or picked across groups.
+"""
 
 AGGREGATES_HINT = "ask for an aggregate: count, sum, avg, variance, stddev, median or a quantile"
 
@@ -50,11 +59,10 @@ class Catalog:
 class Aggregate:
     """One measured aggregate, its argument and condition in terms of base columns.
 
-    kind: count, sum, avg, variance, stddev, distinct or quantile. `p` is a quantile's level; `continuous`
-    says that it interpolates; `sample` that a variance divides by n - 1.
+    `p` is a quantile's level; `continuous` says that it interpolates; `sample` that a variance divides by n - 1.
     """
 
-    kind: str
+    kind: AggregateKind
     argument: exp.Expr | None = None
     condition: exp.Expr | None = None
     p: Fraction | None = None
@@ -62,6 +70,17 @@ class Aggregate:
     sample: bool = True
     interval: bool = False
     span: tuple[int, int] | None = None
+
+    @property
+    def traits(self) -> AggregateTraits:
+        return AGGREGATES[self.kind]
+
+    @cached_property
+    def is_whole(self) -> bool:
+        """Return whether the answer is a whole number: a count, or a sum of integers."""
+        if self.traits.returns is Returns.SUMMED:
+            return self.argument is not None and self.argument.is_type(*exp.DataType.INTEGER_TYPES)
+        return self.traits.returns is Returns.WHOLE
 
     @cached_property
     def key(self) -> tuple[object, ...]:
@@ -78,7 +97,8 @@ class Measured:
     """A flat aggregate query over one protected table joined with public ones.
 
     The noisy relation also has the correlation of each of the `pairs` of aggregates, and the interval of each of the
-    `ratios` of two combinations.
+    `ratios` of two combinations. `present` is the number of the count that tells which groups are taken to have rows;
+    None where every group of the domain counts.
     """
 
     name: str
@@ -90,6 +110,7 @@ class Measured:
     aggregates: tuple[Aggregate, ...]
     pairs: tuple[tuple[int, int], ...] = ()
     ratios: tuple[tuple[Combination, Combination], ...] = ()
+    present: int | None = None
 
 
 @dataclass(frozen=True)

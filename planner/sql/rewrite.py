@@ -14,7 +14,7 @@ from planner.basics.errors import NotGrouped, TooLarge, Unsupported
 from planner.basics.limits import MAX_SETS
 from planner.basics.nodes import function_name, span
 from planner.basics.numerals import whole
-from planner.sql.aggregates import QUANTILE_NAMES, calls, is_call, window_parts
+from planner.sql.aggregates import QUANTILE_NAMES, AggregateKind, Returns, calls, is_call, window_parts
 from planner.sql.flat import Flat
 from planner.sql.intervals import Intervals
 from planner.sql.query import AGGREGATES_HINT, INTERVALS, Aggregate, Measured
@@ -174,7 +174,8 @@ class Rewriter:
         if found.key not in keys:
             self.aggregates.append(found)
             keys.append(found.key)
-        kind = found.argument.type if found.kind == "quantile" and found.argument is not None else node.type
+        value = found.argument if found.traits.returns is Returns.VALUE else None
+        kind = node.type if value is None else value.type
         return self._column(f"a{keys.index(found.key)}", kind)
 
     def _aggregate(self, node: exp.Expr) -> Aggregate:
@@ -187,6 +188,20 @@ class Rewriter:
                 raise NotGrouped("aggregates can't be nested", hint="use an outer query", span=span(inner))
         resolved = self.flat.resolve(argument) if argument is not None else None
         return Aggregate(kind=kind, argument=resolved, condition=condition, span=span(node), **options)  # type: ignore[arg-type]
+
+    # Groups that have rows.
+
+    def keep_present(self, select: exp.Select) -> int:
+        """Leave out groups that can't be told from empty; return the number of the count of rows that tells.
+
+        A count that was not asked for is measured with the rest.
+        """
+        rows = Aggregate(kind=AggregateKind.COUNT)
+        numbers = [i for i, aggregate in enumerate(self.aggregates) if aggregate.key == rows.key]
+        if not numbers:
+            self.aggregates.append(rows)
+        select.where(self._column("here"), copy=False)
+        return numbers[0] if numbers else len(self.aggregates) - 1
 
     # Errors of answers.
 
@@ -225,31 +240,31 @@ def _is_sets(node: exp.Expr) -> bool:
     return isinstance(node, exp.GroupingSets | exp.Rollup | exp.Cube)
 
 
-def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]:
+def _read_call(node: exp.Expr) -> tuple[AggregateKind, exp.Expr | None, dict[str, object]]:
     """Return (kind, argument, options) of an aggregate call, or refuse it."""
     match node:
         case exp.Count(this=exp.Distinct(expressions=[argument])):
-            return "distinct", argument, {}
+            return AggregateKind.DISTINCT, argument, {}
         case exp.Count(this=exp.Star() | exp.Column(this=exp.Star()) | None):
-            return "count", None, {}
+            return AggregateKind.COUNT, None, {}
         case exp.AggFunc(this=exp.Order(this=argument)) if isinstance(node, exp.Count | exp.Sum | exp.Avg):
             plain = node.copy()
             plain.set("this", argument.copy())
             return _read_call(plain)
         case exp.Count(this=argument) if not isinstance(argument, exp.Distinct) and not node.expressions:
-            return "count", argument, {}
+            return AggregateKind.COUNT, argument, {}
         case exp.Sum(this=argument) | exp.Avg(this=argument) if not isinstance(argument, exp.Distinct):
-            return node.key, argument, {}
+            return AggregateKind(node.key), argument, {}
         case exp.VariancePop(this=argument):
-            return "variance", argument, {"sample": False}
+            return AggregateKind.VARIANCE, argument, {"sample": False}
         case exp.StddevPop(this=argument):
-            return "stddev", argument, {"sample": False}
+            return AggregateKind.STDDEV, argument, {"sample": False}
         case exp.Variance(this=argument):
-            return "variance", argument, {}
+            return AggregateKind.VARIANCE, argument, {}
         case exp.Stddev(this=argument) | exp.StddevSamp(this=argument):
-            return "stddev", argument, {}
+            return AggregateKind.STDDEV, argument, {}
         case exp.Median(this=argument):
-            return "quantile", argument, {"p": Fraction(1, 2), "continuous": True}
+            return AggregateKind.QUANTILE, argument, {"p": Fraction(1, 2), "continuous": True}
         case exp.WithinGroup(
             this=exp.PercentileCont() | exp.PercentileDisc(), expression=exp.Order(expressions=[term])
         ):
@@ -259,15 +274,15 @@ def _read_call(node: exp.Expr) -> tuple[str, exp.Expr | None, dict[str, object]]
                 "p": 1 - level if descending else level,
                 "continuous": isinstance(node.this, exp.PercentileCont),
             }
-            return "quantile", term.this if isinstance(term, exp.Ordered) else term, options
+            return AggregateKind.QUANTILE, term.this if isinstance(term, exp.Ordered) else term, options
         case exp.Anonymous(expressions=[argument, level]) if function_name(node) in QUANTILE_NAMES:
             return (
-                "quantile",
+                AggregateKind.QUANTILE,
                 argument,
                 {"p": _level(level), "continuous": QUANTILE_NAMES[function_name(node)]},
             )
         case exp.Quantile(this=argument):
-            return "quantile", argument, {"p": _level(node.args["quantile"])}
+            return AggregateKind.QUANTILE, argument, {"p": _level(node.args["quantile"])}
     name = function_name(node.this if isinstance(node, exp.WithinGroup) else node)
     if isinstance(node.this, exp.Distinct):
         name += "(DISTINCT …)"

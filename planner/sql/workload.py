@@ -68,7 +68,7 @@ class _Builder:
         wanted: dict[str, int] = {}
         for (_, aggregate), term in zip(aggregates, terms, strict=True):
             self._ask(aggregate, term)
-            power = 2 if aggregate.kind in ("variance", "stddev") else 1
+            power = aggregate.traits.powers or 0
             for piece in term.pieces or ():
                 if piece.column is not None:
                     wanted[piece.column] = max(power, wanted.get(piece.column, 0))
@@ -99,7 +99,7 @@ class _Builder:
     # Arguments.
 
     def _term(self, aggregate: Aggregate) -> _Term:
-        if aggregate.kind == "count":
+        if not aggregate.traits.powers:
             return _Term(None, None)
         argument = aggregate.argument
         assert argument is not None
@@ -172,7 +172,7 @@ class _Builder:
                 self.slots.setdefault(node.sql("duckdb"), node)
 
     def _present(self, aggregate: Aggregate) -> exp.Expr | None:
-        if aggregate.kind != "count" or aggregate.argument is None:
+        if aggregate.traits.powers or aggregate.argument is None:
             return None
         return exp.Not(this=exp.Is(this=exp.Paren(this=aggregate.argument.copy()), expression=exp.null()))
 
@@ -193,10 +193,10 @@ class _Builder:
 
     def _recipe(self, number: int, aggregate: Aggregate, term: _Term, functionals: list[Functional]) -> Recipe:
         holds = self._holds(aggregate.condition) & self._holds(self._present(aggregate))
-        if aggregate.kind == "count":
+        if not aggregate.traits.powers:
             return Recipe(number, (self._add(functionals, "count", self._count(holds)),))
         parts = self._placed(aggregate, term, holds)
-        if aggregate.kind == "sum":
+        if aggregate.traits.is_total:
             return Recipe(number, (self._add(functionals, "sum", self._sum(parts)),))
         least, most = self._range(parts)
         inside = np.isfinite(least)
@@ -207,7 +207,7 @@ class _Builder:
             self._add(functionals, "count", self._count(present)),
             self._add(functionals, "centred", self._sum(centred)),
         ]
-        if aggregate.kind in ("variance", "stddev"):
+        if aggregate.traits.powers == 2:
             numbers.append(self._add(functionals, "square", self._square(centred)))
         return Recipe(number, tuple(numbers), centre, tuple(self._bounds(least, most)))
 

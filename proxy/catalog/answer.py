@@ -14,9 +14,9 @@ from planner.basics.stopping import running, sleep
 from planner.basics.watchdog import WATCHDOG
 from planner.duck.bounds import UNWRITABLE, UNWRITABLE_HINT
 from planner.duck.workbench import fetched
-from planner.gate import Gate
 from planner.plans.result import Columns
 from proxy.catalog import kinds
+from proxy.catalog.declared import Declared
 from proxy.catalog.errors import refusal_of
 from proxy.catalog.parse import definition, is_function, parse, schema_of
 from proxy.catalog.prepare import Prepared, prepare
@@ -37,7 +37,7 @@ GATE = "noisegate"
 class Catalog:
     """The catalog as one session sees it; all sessions of a gate share one store."""
 
-    def __init__(self, gate: Gate, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
+    def __init__(self, gate: Declared, analyst: str, *, database: str, settings: Callable[[str], str | None]) -> None:
         self._gate, self._session, self._settings = gate, {USER: analyst, DATABASE: database}, settings
         self._store = store_of(gate)
 

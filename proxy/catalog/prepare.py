@@ -15,8 +15,8 @@ from sqlglot import exp
 from planner.basics.errors import SyntaxRefusal
 from planner.basics.numerals import whole
 from planner.basics.stopping import running
-from planner.gate import Gate
 from proxy.catalog import kinds
+from proxy.catalog.declared import Declared
 from proxy.catalog.errors import refusal_of
 from proxy.catalog.names import NAMES_OF, Directory
 from proxy.catalog.parse import parse
@@ -66,7 +66,7 @@ BY_OID = {kinds.oid_of(kind): kind for kind in reversed(kinds.DUCKDB)}
 BY_OID |= {oids.ARRAYS[oid]: kinds.array_of(kind) for oid, kind in BY_OID.items() if oid in oids.ARRAYS}
 
 
-def prepare(sql: str, stated: Sequence[int], store: Store, gate: Gate) -> Prepared:
+def prepare(sql: str, stated: Sequence[int], store: Store, gate: Declared) -> Prepared:
     """Return a statement that can be run; raise Refusal if it can't be answered."""
     tree = parse(sql)
     if tree is None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from planner.plans.result import OutputColumn
+from planner.duck.relations import OutputColumn
 from proxy.wire import oids
 
 

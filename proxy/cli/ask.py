@@ -81,6 +81,8 @@ def ask(arguments: Arguments, *, intervals: bool = False) -> int:
         result = session.execute(arguments.sql, on_step=waiting.step)
     if result.columns:
         print_rows(result, arguments.format, intervals=intervals)
+    for notice in result.notices:
+        say(f"note: {notice.message}\nhint: {notice.hint}")
     say(summary(result))
     return 0
 

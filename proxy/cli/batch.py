@@ -10,7 +10,8 @@ from typing import Any
 
 from planner.basics.errors import BadValue, Refusal
 from planner.calls.verify.verify import COLUMNS
-from planner.plans.result import OutputColumn, Result
+from planner.duck.relations import OutputColumn
+from planner.plans.result import Result
 from planner.sql.statement import split, tokens_of
 
 OPTIONS = ("tau", "epsilon", "decider", "delta")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from planner.plans.explain import percent
+from planner.plans.wording import percent
 from proxy.cli.command import POLICY_FILE, Arguments, command, format_of, option
 from proxy.cli.console import print_rows, stdout
 from proxy.cli.session import open_gate

@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from planner.plans.explain import percent
 from planner.plans.result import Result
+from planner.plans.wording import percent
 from proxy.errors import printable
 from proxy.show.render import as_csv, as_json, cost_text, print_result
 

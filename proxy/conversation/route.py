@@ -13,8 +13,10 @@ from sys import getsizeof
 from typing import Protocol
 
 from planner.basics.errors import Refusal
-from planner.plans.explain import Explanation, percent
+from planner.plans.explain import Explanation
+from planner.plans.presence import Notice
 from planner.plans.result import Columns
+from planner.plans.wording import percent
 from planner.session import Session
 from planner.sql import statement
 from proxy.catalog.types import Column, Description, Table, column_of
@@ -68,6 +70,7 @@ class Outcome:
     rows: Sequence[tuple[object, ...]] = field(default_factory=list)
     price: Price | None = None
     cost: Fraction = Fraction(0)
+    notices: tuple[Notice, ...] = ()
     written: dict[tuple[int, ...], bytes] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
@@ -152,7 +155,9 @@ class Router:
         result = self.session.execute(sql, values, on_step=ticket.step)
         columns = tuple(column_of(column) for column in result.columns)
         price = None if result.plan is None else Price.of(result.plan, result.cost)
-        return Outcome(tag=result.tag, columns=columns, rows=result.rows, price=price, cost=result.cost)
+        return Outcome(
+            tag=result.tag, columns=columns, rows=result.rows, price=price, cost=result.cost, notices=result.notices
+        )
 
 
 def _merged(stated: Sequence[int], found: Sequence[int]) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from planner.plans.presence import Notice
 from proxy.catalog.types import Column, Description
 from proxy.conversation.answer_cache import AnswerCache, key_of
 from proxy.conversation.local import LocalState
@@ -25,6 +26,7 @@ class Runner:
         cache: free answers that were given before, or None.
         held: returns how many bytes of rows the session keeps, and then all others of its analyst.
         on_price: is told what an answer of the gate's cost.
+        on_notice: is told what is to be known of an answer.
     """
 
     def __init__(
@@ -36,10 +38,11 @@ class Runner:
         cache: AnswerCache | None,
         held: tuple[Callable[[], int], Callable[[], int]],
         on_price: Callable[[Price], None],
+        on_notice: Callable[[Notice], None],
     ) -> None:
         self._router, self._store, self._local, self._cache = router, store, local, cache
         self._held, self._held_elsewhere = held
-        self._on_price = on_price
+        self._on_price, self._on_notice = on_price, on_notice
         self.ticket: Ticket | None = None  # of the question that is being answered
 
     # --- describing
@@ -134,6 +137,8 @@ class Runner:
         self.ticket = None
         if outcome.price is not None:
             self._on_price(outcome.price)
+        for notice in outcome.notices:
+            self._on_notice(notice)
         return outcome
 
     def _check_room(self, outcome: Outcome) -> None:

@@ -11,6 +11,7 @@ import functools
 from collections.abc import Callable, Iterable
 
 from planner.basics.errors import Refusal
+from planner.plans.presence import Notice
 from planner.session import Session
 from proxy.catalog.variables import NOTICES, Variables
 from proxy.conversation.answer_cache import AnswerCache
@@ -63,6 +64,7 @@ class Conversation:
             cache=cache,
             held=(lambda: self.held, held_elsewhere),
             on_price=self._say_price,
+            on_notice=self._say_notice,
         )
         self._reported = variables
         self._outbox = Outbox()
@@ -180,6 +182,11 @@ class Conversation:
         hidden = self.variables.show("client_min_messages") in ("warning", "error", "fatal", "panic")
         if self.variables.show(NOTICES) == "on" and not hidden:
             notice = Complaint(message=price.notice, sqlstate="00000", severity=Severity.NOTICE, detail=price.detail)
+            self._outbox.say(replies.complaint(notice))
+
+    def _say_notice(self, found: Notice) -> None:
+        if self.variables.show("client_min_messages") not in ("warning", "error", "fatal", "panic"):
+            notice = Complaint(message=found.message, sqlstate="00000", severity=Severity.NOTICE, hint=found.hint)
             self._outbox.say(replies.complaint(notice))
 
     def _warn(self, message: str, *, sqlstate: str) -> None:

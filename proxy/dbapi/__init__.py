@@ -6,7 +6,10 @@ for rounds `Connection.enlist`, `Connection.withdraw` and `Connection.release`. 
 nor sqlite3's, that it does not test these.
 """
 
-from proxy.dbapi.connection import POLICY, Connection, Cursor, connect
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from proxy.dbapi.types import (
     BINARY,
     DATETIME,
@@ -22,6 +25,9 @@ from proxy.dbapi.types import (
     TimestampFromTicks,
     TypeObject,
 )
+
+if TYPE_CHECKING:
+    from proxy.dbapi.connection import POLICY, Connection, Cursor, connect
 
 __all__ = [
     "BINARY",
@@ -51,3 +57,12 @@ threadsafety = 2
 """Threads may share the module and connections, but not cursors."""
 paramstyle = "qmark"
 """The gate also reads `$1`, `%s`, `:name` and `%(name)s`; in each style values are bound, never spliced."""
+
+
+def __getattr__(name: str) -> object:
+    """Return what needs the planner, which is loaded when it is first asked for."""
+    if name not in ("POLICY", "Connection", "Cursor", "connect"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from proxy.dbapi import connection
+
+    return getattr(connection, name)

@@ -7,10 +7,13 @@ from abc import ABC, abstractmethod
 from fractions import Fraction
 from typing import Any, Self
 
-from planner.plans.result import Interval, OutputColumn, Result
+from planner.duck.relations import OutputColumn
+from planner.plans.result import Interval, Result
+from proxy import errors
 from proxy.errors import ProgrammingError
 
 Row = tuple[Any, ...]  # Any: a row has values of every type
+Message = tuple[type[errors.Warning], str]
 Description = tuple[str, str, None, None, int | None, int | None, bool | None]
 
 
@@ -31,12 +34,14 @@ class Rows(ABC):
         self._intervals: list[tuple[Interval | None, ...]] = []
         self._cost = Fraction(0)
         self._next = 0
+        self._messages: list[Message] = []
 
     def _keep(self, result: Result) -> None:
         self._columns = result.columns
         self._rows += result.rows
         self._intervals += result.intervals
         self._cost += result.cost
+        self._messages += [(errors.Warning, f"{notice.message} ({notice.hint})") for notice in result.notices]
 
     # --- what was answered
 
@@ -64,6 +69,11 @@ class Rows(ABC):
     def cost(self) -> Fraction:
         """Return the rho that the answer was charged on the dearest cell; 0 when it was free."""
         return self._cost
+
+    @property
+    def messages(self) -> list[Message]:
+        """Return what is to be known of the answer, as (Warning, text): for example which groups were left out."""
+        return self._messages
 
     # --- fetching
 

@@ -22,8 +22,9 @@ from rich.table import Table
 from rich.text import Text
 
 from planner.cells.costs import rho_of
-from planner.plans.explain import Explanation, percent
+from planner.plans.explain import Explanation
 from planner.plans.result import Interval, Result
+from planner.plans.wording import percent
 from proxy.duck_types import family
 from proxy.errors import printable
 

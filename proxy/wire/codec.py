@@ -32,7 +32,7 @@ class Decoder:
         self._buffer = bytearray()
         self._first, self._limit = True, self._limits.login
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         self._buffer += data
 
     @property

@@ -132,22 +132,29 @@ def tried(
     folder: Path,
     asked: Sequence[Sequence[str]],
     *,
+    before: Sequence[str] = (),
     town: Town = ROW,
     way: Way = by_dbapi,
     rho: float = RHO,
 ) -> tuple[float, float, int]:
     """Return what was found, what was booked, and how many persons were there, or were not, if that is fewer.
 
-    A question may be asked in several statements, each about some of the towns.
+    A question may be asked in several statements, each about some of the first towns. With statements `before` it,
+    which release what it asks, it must be free.
     """
     rng, trials, booked = random.Random(str(asked)), [], set()
     for number in range(TRAINING + TESTING):
         coins = [rng.random() < 0.5 for _ in range(TOWNS)]
         with way(town.make(folder / str(number), coins)) as ask:
-            ask(f"SET noisegate.rho = {rho / len(asked)}")
+            ask("SET noisegate.error = 1000" if before else f"SET noisegate.rho = {rho / len(asked)}")
+            for sql in before:
+                ask(sql)
+            paid = spent(ask)
             answers = [numbers([row for sql in parts for row in ask(sql)]) for parts in asked]
             booked.add(spent(ask))
-        trials.append(Trials(np.column_stack(answers), np.array(coins)))
+            assert not before or booked == {paid}
+        table = np.column_stack(answers)
+        trials.append(Trials(table, np.array(coins[: len(table)])))
     assert len(booked) == 1  # the same on all neighbours
     testing = Trials.joined(trials[TRAINING:])
     present = int(testing.present.sum())
@@ -210,6 +217,47 @@ def decided(what: str, decider: str, tau: float) -> list[str]:
 def test_decisions_betray_no_more_than_was_booked(tmp_path: Path, town: Town, asked: list[list[str]]) -> None:
     found, booked, _ = tried(tmp_path, asked, town=town)
     assert found <= booked
+
+
+# --- rounds and choices ------------------------------------------------------------------------------------
+
+
+def enlisted(asked: Sequence[Sequence[str]], *, mechanism: str = "waterfilling") -> list[str]:
+    """Return the statements of a round of some questions."""
+    enlist = [f"SELECT * FROM noisegate.enlist('all', $${sql}$$)" for parts in asked for sql in parts]
+    return [*enlist, f"SELECT * FROM noisegate.release('all', rho => {RHO}, mechanism => '{mechanism}')"]
+
+
+ROUND = [
+    ["SELECT town, count(*) FROM people GROUP BY town"],
+    ["SELECT town, count(*) FROM people WHERE age > 5 GROUP BY town"],
+    ["SELECT town, sum(age) FROM people GROUP BY town"],
+]
+PARTS = [f"SELECT town, count(*) FROM people WHERE town >= {f} AND town < {f + 25}" for f in range(0, 200, 25)]
+"""A choice among many groups takes long, so that only some towns are asked about."""
+
+CHOICE = [[f"{part} GROUP BY town" for part in PARTS], [f"{part} AND sex = 'f' GROUP BY town" for part in PARTS]]
+
+
+def chosen(sql: str) -> str:
+    """Return a choice between a question and one that is finer.
+
+    So little is asked of the finer one that it is taken, whatever the coins: then what it tells is free.
+    """
+    finer = sql.replace("town,", "town, sex,").replace("GROUP BY town", "GROUP BY town, sex")
+    analyses = f"ARRAY[$${sql}$$, $${finer}$$]"
+    return f"SELECT * FROM noisegate.choose({analyses}, snr => 0.1, fraction => 0.1, rho => {RHO})"
+
+
+@pytest.mark.parametrize("mechanism", ["waterfilling", "independent", "identity"])
+def test_rounds_betray_no_more_than_was_booked(tmp_path: Path, mechanism: str) -> None:
+    found, booked, _ = tried(tmp_path, ROUND, before=enlisted(ROUND, mechanism=mechanism))
+    assert 0 < found <= booked
+
+
+def test_choices_betray_no_more_than_was_booked(tmp_path: Path) -> None:
+    found, booked, _ = tried(tmp_path, CHOICE, before=[chosen(sql) for sql in CHOICE[0]])
+    assert 0 < found <= booked
 
 
 def test_the_audit_finds_much_of_what_is_spent(tmp_path: Path) -> None:

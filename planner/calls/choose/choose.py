@@ -37,7 +37,7 @@ from planner.calls.choose.looks import Course, Ground, Strategy
 from planner.cells.costs import rho_of
 from planner.cells.workload import Recipe
 from planner.ledger.accounts import Charge, Release
-from planner.plans import explain
+from planner.plans import wording
 from planner.plans.plan import Planner
 from planner.plans.release import Residual
 from planner.policy.file import budget_cap
@@ -211,7 +211,7 @@ def _linear(ready: Ready) -> Asked:
         raise Unsupported("an analysis must be one aggregate query about a protected table", hint=EXAMPLE)
     (part,) = ready.parts
     for aggregate in part.measured.aggregates:
-        if aggregate.kind not in ("count", "sum", "avg"):
+        if aggregate.traits.powers not in (0, 1):
             raise Unsupported(
                 f"{aggregate.kind} has no signal-to-noise ratio to choose by: it is not a sum over rows",
                 hint="choose among counts, sums and averages",
@@ -319,7 +319,7 @@ def _released(caller: Caller, asked: _Asked, course: Course) -> dict[str, Releas
 
 
 def _replay(stored: Release, sqls: Sequence[str], table: Table) -> PlannedCall:
-    lines = (_title(len(sqls), table), explain.line("known already", f"chosen before: release {stored.id}"))
+    lines = (_title(len(sqls), table), wording.line("known already", f"chosen before: release {stored.id}"))
     told = CallResult(rows(stored.body, sqls), Fraction(0))
     return PlannedCall(
         alternatives=(),
@@ -377,12 +377,12 @@ def _title(count: int, table: Table) -> str:
 
 def _lines(task: Task) -> list[str]:
     """Return what EXPLAIN says: the rule, what is looked at, and what each way costs."""
-    line, workspace = explain.line, task.ground.chart.workspace
+    line, workspace = wording.line, task.ground.chart.workspace
     sizes = " × ".join(f"{axis.column} {axis.size}" for axis in workspace.axes)
-    cells = explain.number(workspace.cells, "cell") + (f" ({sizes})" if sizes else "")
+    cells = wording.number(workspace.cells, "cell") + (f" ({sizes})" if sizes else "")
     lines = [_title(len(task.sqls), task.ground.table), *_rules(task), line("measured on", cells)]
     if task.ground.releases:
-        lines.append(line("known already", f"releases {explain.ranges(task.ground.releases)}"))
+        lines.append(line("known already", f"releases {wording.ranges(task.ground.releases)}"))
     looks = task.course.looks[:1] if task.wish.look else task.course.looks
     for index, look in enumerate(looks if task.wish.take is None else ()):
         of = f"analysis {task.numbers[index] + 1}" if task.rule == "nested" else "all analyses"
@@ -396,32 +396,32 @@ def _lines(task: Task) -> list[str]:
 def _rules(task: Task) -> Iterator[str]:
     wish = task.wish
     if wish.take is not None:
-        yield explain.line("rule", f"none: analysis {wish.take + 1} is taken")
+        yield wording.line("rule", f"none: analysis {wish.take + 1} is taken")
         return
     sure = "" if not wish.deviations else f", {wish.deviations:g} standard deviations clear of it"
     good = f"{wish.fraction:.0%} of its groups have a ratio of {wish.snr:g}{sure}"
     if wish.look:
-        yield explain.line("rule", "none: what is seen is told, and nothing is taken")
+        yield wording.line("rule", "none: what is seen is told, and nothing is taken")
     elif task.rule == "nested":
         kept = f"{wish.fraction:.0%} of the groups keep a ratio of {wish.snr:g}{sure}"
-        yield explain.line("rule", f"nested: go on while {kept}")
+        yield wording.line("rule", f"nested: go on while {kept}")
     else:
-        yield explain.line("rule", f"general: where most becomes usable, if {good}")
+        yield wording.line("rule", f"general: where most becomes usable, if {good}")
     if wish.stop and not wish.look:
         which = f"analysis {task.numbers[0] + 1}" if task.rule == "nested" else "any analysis"
-        yield explain.line("stop", f"unless {which} can be good enough: {good}")
+        yield wording.line("stop", f"unless {which} can be good enough: {good}")
 
 
 def _amount(task: Task, look: Residual | None) -> str:
     if look is None or look.key in task.stored:
         return "known already"
-    return f"{explain.number(len(look.measurement.K), 'noisy sum')}, {_price(task, [look])}"
+    return f"{wording.number(len(look.measurement.K), 'noisy sum')}, {_price(task, [look])}"
 
 
 def _price(task: Task, way: Sequence[Residual], more: str = "") -> str:
     """Return what a way charges the dearest cell, as a part of the budget and as rho."""
     rho = rho_of(stages.highest(way))
-    return f"{explain.price(rho, budget_cap(task.caller.policy))}{more}" if rho else "free"
+    return f"{wording.price(rho, budget_cap(task.caller.policy))}{more}" if rho else "free"
 
 
 FUNCTION = Function(

@@ -14,7 +14,7 @@ from planner.cells.bills import covers
 from planner.cells.costs import Cost
 from planner.history.chart import Evidence, made_evidence
 from planner.ledger.accounts import Charge, joint_account, total
-from planner.plans.plan import Prepared
+from planner.plans.prepared import Prepared
 from planner.plans.release import Residual, versioned
 from planner.plans.settings import Settings
 from planner.plans.task import Payable

@@ -10,7 +10,7 @@ from typing import Any
 from planner.calls.call import Row
 from planner.calls.rounds.model import Deal, RoundPlan, RoundQuery
 from planner.calls.rounds.roster import Entry
-from planner.plans import explain
+from planner.plans import wording
 
 SHOWN = 12
 """Of so many queries EXPLAIN tells what another accuracy would change: those for which it changes most."""
@@ -60,11 +60,11 @@ def rows_of(found: Offer) -> list[Row]:
 
 def lines_of(found: Offer) -> list[str]:
     """Return what EXPLAIN says of a round: what is released, how little could do, who pays, which targets are dear."""
-    line, deal, plan = explain.line, found.deal, found.together
+    line, deal, plan = wording.line, found.deal, found.together
     counts = (
-        explain.number(len(deal.paid), "analyst"),
+        wording.number(len(deal.paid), "analyst"),
         _queries(len(found.queries)),
-        explain.number(sum(query.answers for query in found.queries), "answer"),
+        wording.number(sum(query.answers for query in found.queries), "answer"),
     )
     lines = [f"Round {found.round}: {', '.join(counts)}; {deal.mechanism.replace('_', ' ')}"]
     if deal.scale is not None:
@@ -76,7 +76,7 @@ def lines_of(found: Offer) -> list[str]:
         )
     if plan.releases:
         noun = "release" if len(plan.releases) == 1 else "releases"
-        lines.append(line("known already", f"{noun} {explain.ranges(plan.releases)}"))
+        lines.append(line("known already", f"{noun} {wording.ranges(plan.releases)}"))
     if plan.tasks and plan.bound is not None and deal.rho is None:
         gap = max(float(plan.rho) / plan.bound - 1, 0.0) if plan.bound else 0.0
         if gap <= 1:  # else it says nothing
@@ -134,10 +134,10 @@ def _sensitivities(found: Offer) -> list[str]:
         more, less = entry.wish.scaled(1.1).text, entry.wish.scaled(0.9).text
         saved, dearer = _percent(savings[i]), _percent(_dearer(found.together, i))
         text = f"± {entry.wish.text} by {entry.analyst}: ± {more} saves {saved}, ± {less} costs {dearer} more"
-        lines.append(explain.line(found.queries[i].label[:14], text))
+        lines.append(wording.line(found.queries[i].label[:14], text))
     rest = len(savings) - len(lines)
     if lines and rest:
-        lines.append(explain.line("others", f"{_queries(rest)}, of which none changes it as much"))
+        lines.append(wording.line("others", f"{_queries(rest)}, of which none changes it as much"))
     return lines
 
 

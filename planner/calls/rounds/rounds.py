@@ -43,7 +43,7 @@ from planner.calls.rounds.roster import Accuracy, Entry
 from planner.cells.costs import Cost, constant
 from planner.ledger.accounts import Release, total
 from planner.ledger.kinds import Kind
-from planner.plans import explain
+from planner.plans import wording
 from planner.plans.plan import Planner
 from planner.plans.release import versioned
 from planner.policy.file import Policy
@@ -168,8 +168,8 @@ def _enlist(caller: Caller, arguments: Arguments) -> PlannedCall:
     _check_open(caller, round_, arguments["round"])
     alone = float(total(charges))
     lines = (
-        f"Query for round {round_}: {explain.number(found.answers, 'answer')}, ± {wish.text}",
-        explain.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
+        f"Query for round {round_}: {wording.number(found.answers, 'answer')}, ± {wish.text}",
+        wording.line("asked alone", f"ρ {alone:.3g} on the dearest cell" if alone else "free: already known"),
     )
 
     def run(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is measured
@@ -416,7 +416,7 @@ def _release(caller: Caller, arguments: Arguments) -> PlannedCall:
     stored = released(caller, round_)
     latest = caller.settings.as_of
     if stored is not None and (latest is None or stored.id <= latest):
-        lines = (f"Round {round_}", explain.line("known already", f"released before: release {stored.id}"))
+        lines = (f"Round {round_}", wording.line("known already", f"released before: release {stored.id}"))
 
         def replay(sql: str, step: Step) -> CallResult:  # noqa: ARG001 - nothing is done
             return CallResult(_stored_rows(stored), Fraction(0))

@@ -45,12 +45,14 @@ from planner.history.union import union
 from planner.ledger.accounts import Charge, total
 from planner.plans import marginals as marginal
 from planner.plans.marginals import MarginalTask
-from planner.plans.plan import Plan, Planner, Prepared
+from planner.plans.plan import Plan, Planner
+from planner.plans.prepared import Prepared
 from planner.plans.release import LinearTask
 from planner.plans.settings import Settings
 from planner.plans.task import Payable, Task
 from planner.questions import linear
 from planner.questions.linear import Question
+from planner.sql.aggregates import AggregateKind
 
 MARGIN = 1 - 1e-6
 """Targets are met with so much to spare, for rounding."""
@@ -459,7 +461,7 @@ class RoundSolver:
                 error = after.error(number, settings)
                 if error is not None:
                     target = planner.error(planned.measured.table.name)
-                    if aggregate.kind == "sum":
+                    if aggregate.kind == AggregateKind.SUM:
                         target = max(_sum_target(planner, task, number, target) for task in planned.tasks)
                     found.append((target, error))
         return max(found, key=lambda pair: pair[1] / pair[0], default=(None, None))

@@ -29,11 +29,12 @@ from planner.cells.workspace import Floats
 from planner.history.recall import Recall
 from planner.ledger.accounts import Release
 from planner.ledger.kinds import Kind
-from planner.plans import explain
+from planner.plans import wording
 from planner.plans.release import versioned
 from planner.questions import body
 from planner.questions.statistic import Asked, Ranked, Summed
 from planner.sources.measure import Meter
+from planner.sql.aggregates import AggregateKind
 
 AUTO, FREE = "auto", "free"
 GAPS = (0.0, 0.5, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0)
@@ -119,7 +120,7 @@ def claims_of(about: Subject, wish: VerifyArguments) -> list[Case]:
                     settled=True,
                 )
             )
-        elif isinstance(asked, Summed) and asked.kind != "count" and not asked.most:
+        elif isinstance(asked, Summed) and asked.kind != AggregateKind.COUNT and not asked.most:
             found.append(
                 Case(
                     values=values, synthetic=synthetic, tau=tau, why="every value is 0, so the answer is", settled=True
@@ -162,9 +163,9 @@ def _answer(asked: Asked, values: Histogram) -> Fraction | None:
 
     A quantile is the ceil(p n)-th value, and lies between none: that is what deciders ask of the true table.
     """
-    if asked.kind == "count":
+    if asked.kind == AggregateKind.COUNT:
         return Fraction(values.rows)
-    if asked.kind == "sum":
+    if asked.kind == AggregateKind.SUM:
         return Fraction(values.total)
     if not values.rows:
         return None
@@ -236,7 +237,7 @@ def _query(about: Subject, wish: VerifyArguments, claim: Claim) -> deciders.Quer
         listed = wish.decider == "EM_med" or len(asked.values) <= MAX_LISTED_VALUES
         domain = tuple(asked.values.tolist()) if listed else ()
         return deciders.Query(kind="quantile", claim=claim, rows=rows, p=asked.p, domain=domain)
-    if asked.kind == "count":
+    if asked.kind == AggregateKind.COUNT:
         return deciders.Query(kind="count", claim=claim, rows=rows)
     least, most = asked.bounds
     kind: Any = asked.kind
@@ -253,17 +254,17 @@ def _told(asked: Summed, claim: Claim, estimate: Floats, covariance: Floats, del
     Both are linear in what is known, with Gaussian noise. At least z deviations above 0 is positive beyond doubt.
     """
     size = len(estimate)
-    rows = np.zeros(size) if asked.kind == "sum" else np.eye(size)[0]
+    rows = np.zeros(size) if asked.kind == AggregateKind.SUM else np.eye(size)[0]
     total = asked.scale * np.eye(size)[-1] + asked.shift * rows
     forms, offsets = [], []
     for sign, end in ((1, float(claim.low)), (-1, float(claim.high))):
-        forms.append(sign * (total - end * rows) if asked.kind == "avg" else sign * total)
-        offsets.append(0.0 if asked.kind == "avg" else -sign * end)
+        forms.append(sign * (total - end * rows) if asked.kind == AggregateKind.AVG else sign * total)
+        offsets.append(0.0 if asked.kind == AggregateKind.AVG else -sign * end)
     margins = [float(form @ estimate) + offset for form, offset in zip(forms, offsets, strict=True)]
     deviations = [math.sqrt(max(float(form @ covariance @ form), 0.0)) for form in forms]
     # A wrong yes needs one number to be wrong by z deviations, a wrong no either of the two.
     sure, doubt = (NormalDist().inv_cdf(1 - level) for level in (delta, delta / 2))
-    least = _least(float(rows @ estimate), float(rows @ covariance @ rows)) if asked.kind == "avg" else 1
+    least = _least(float(rows @ estimate), float(rows @ covariance @ rows)) if asked.kind == AggregateKind.AVG else 1
     half = sure * max(deviations) / least if least else math.inf
     pairs = list(zip(margins, deviations, strict=True))
     if all(margin >= sure * deviation and margin > 0 for margin, deviation in pairs):
@@ -297,7 +298,7 @@ def _least(estimate: float, variance: float) -> int:
 
 def _releases(recall: Recall) -> str:
     noun = "release" if len(recall.releases) == 1 else "releases"
-    return f"{noun} {explain.ranges(recall.releases)}"
+    return f"{noun} {wording.ranges(recall.releases)}"
 
 
 # --- what is released --------------------------------------------------------------------------------------

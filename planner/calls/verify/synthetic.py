@@ -12,16 +12,17 @@ from planner.basics.errors import BadValue, Forbidden, NotGrouped, Refusal, TooL
 from planner.basics.limits import MAX_VERIFIED_GROUPS
 from planner.basics.nodes import span
 from planner.calls.call import Constant, Preparing, Ready, Row
-from planner.plans import explain
-from planner.plans.plan import Prepared
+from planner.plans import wording
+from planner.plans.prepared import Prepared
 from planner.policy.table import Table
 from planner.questions import statistic as asking
 from planner.questions.statistic import Asked
 from planner.sources.measure import Exact
 from planner.sql import names, statement
-from planner.sql.query import Aggregate
+from planner.sql.aggregates import AggregateKind
+from planner.sql.query import ALL, Aggregate
 
-KINDS = ("count", "sum", "avg", "quantile")
+KINDS = (AggregateKind.COUNT, AggregateKind.SUM, AggregateKind.AVG, AggregateKind.QUANTILE)
 RELATION = "__m0"
 """Name of the first noisy relation of a query."""
 
@@ -47,7 +48,7 @@ class Subject:
         original, copy = self.original, self.copy.name
         if original.unit is None:
             return None
-        most = f"at most {explain.number(original.max_rows_per_unit, 'row')} of each {original.unit}"
+        most = f"at most {wording.number(original.max_rows_per_unit, 'row')} of each {original.unit}"
         if self.limited:
             return f"{most}, in {original.name} and in {copy} alike"
         return f"{most} in {original.name}, and all rows of {copy}, which has no column {original.unit}"
@@ -68,7 +69,7 @@ def subject(gate: Preparing, text: Constant, *, taken: Collection[str]) -> Subje
                 raise Unsupported("what is verified can't call a function in FROM", hint=EXAMPLE)
         tree, copy = _about_original(query, gate)
         mapped = statement.Query(tree, query.sql, None if query.key is None else f"verify\0{query.key}")
-        with gate.prepared(mapped) as ready:
+        with gate.prepared(mapped, groups=ALL) as ready:  # each is decided, whoever is in it
             return _subject(gate, ready, copy, taken)
     except Refusal as refused:
         refused.span = text.place(refused.span)
@@ -190,7 +191,7 @@ def _asked(part: Prepared, aggregate: Aggregate, ready: Ready) -> Asked:
             hint="verify a count, a sum, an average, a median or another quantile",
             span=aggregate.span,
         )
-    if aggregate.kind != "quantile":
+    if aggregate.kind != AggregateKind.QUANTILE:
         if len({column for column, _ in part.linear[0][0].features}) > 1:
             raise Unsupported(
                 f"{aggregate.kind} of several columns can't be verified",

@@ -38,10 +38,11 @@ from planner.calls.verify.decisions import AUTO, FREE, Case, Decisions, VerifyAr
 from planner.calls.verify.synthetic import Subject, subject
 from planner.history.recall import Recall
 from planner.ledger.accounts import Charge, Release
-from planner.plans import explain
+from planner.plans import wording
 from planner.plans.plan import Planner
 from planner.questions.linear import Question
 from planner.questions.statistic import Ranked, Summed, sizes
+from planner.sql.aggregates import AggregateKind
 
 DELTA = 0.05
 SHORT_NUMBER = re.compile(r"(?=.?[0-9])[0-9]{0,40}\.?[0-9]{0,40}(e[-+]?[0-9]{1,2})?", re.IGNORECASE)
@@ -184,7 +185,7 @@ def plan(caller: Caller, arguments: Arguments) -> PlannedCall:
         rows = each.stored_rows(about, stored, width=len(COLUMNS))
         if wish.explain:
             rows = [(*row[: len(about.keys)], None, *row[len(about.keys) + 1 :]) for row in rows]
-        before = explain.line("known already", f"decided before: release {stored.id}")
+        before = wording.line("known already", f"decided before: release {stored.id}")
         return _free(about, (title, before), (stored.id,), rows)
     recall = None if isinstance(about.asked, Ranked) else _recall(planner, about, about.asked.question)
     known = each.with_known(about.asked, claimed, wish.delta, recall)
@@ -282,20 +283,20 @@ def _run(caller: Caller, task: Decisions, sql: str, step: Step) -> CallResult:
 
 def _title(about: Subject, wish: VerifyArguments) -> str:
     tau = f"{float(100 * wish.tau):g} %" if wish.relative else f"{float(wish.tau):g}"
-    groups = f" by {', '.join(about.keys)} ({explain.number(about.asked.groups, 'row')})" if about.keys else ""
+    groups = f" by {', '.join(about.keys)} ({wording.number(about.asked.groups, 'row')})" if about.keys else ""
     return f"Whether {about.asked.kind} of {about.copy.name}{groups} is within {tau} of {about.original.name}"
 
 
 def _lines(task: Decisions) -> Iterator[str]:
     """Yield what EXPLAIN says: what is known, who decides, from which tau on, and how often it is wrong."""
-    line, cells = explain.line, task.about.asked.question.workspace
+    line, cells = wording.line, task.about.asked.question.workspace
     sizes = " × ".join(f"{axis.column} {axis.size}" for axis in cells.axes)
-    yield line("measured on", explain.number(cells.cells, "cell") + (f" ({sizes})" if sizes else ""))
+    yield line("measured on", wording.number(cells.cells, "cell") + (f" ({sizes})" if sizes else ""))
     if task.about.compared is not None:
         yield line("compared", task.about.compared)
     known = [case for case in task.cases if case.name == FREE]
     if known:
-        yield line("known already", f"{explain.number(len(known), 'decision')}: {known[0].why}")
+        yield line("known already", f"{wording.number(len(known), 'decision')}: {known[0].why}")
     by_name: dict[str, list[Case]] = {}
     for case in task.cases:
         if case.decider is not None:
@@ -304,7 +305,7 @@ def _lines(task: Decisions) -> Iterator[str]:
         first = cases[0]
         assert first.decider is not None
         price = f"ε {float(task.wish.epsilon):g}, ρ {float(first.decider.rho):.3g}"
-        yield line("decider", f"{name} for {explain.number(len(cases), 'decision')}, {price} each")
+        yield line("decider", f"{name} for {wording.number(len(cases), 'decision')}, {price} each")
         yield line("why", first.why)
         if first.provided is not None:
             yield line("provided", first.provided)
@@ -317,21 +318,21 @@ def _lines(task: Decisions) -> Iterator[str]:
 
 
 DECIDERS = {
-    "LM_count": "count",
-    "EM_count": "count",
-    "LM_sum": "sum",
-    "EM_sum": "sum",
-    "R2T_sum": "sum",
-    "SVT_sum": "sum",
-    "LM_avg": "avg",
-    "EM_avg": "avg",
-    "EM_med": "quantile",
-    "EM_rank": "quantile",
-    "Hist_med": "quantile",
+    "LM_count": AggregateKind.COUNT,
+    "EM_count": AggregateKind.COUNT,
+    "LM_sum": AggregateKind.SUM,
+    "EM_sum": AggregateKind.SUM,
+    "R2T_sum": AggregateKind.SUM,
+    "SVT_sum": AggregateKind.SUM,
+    "LM_avg": AggregateKind.AVG,
+    "EM_avg": AggregateKind.AVG,
+    "EM_med": AggregateKind.QUANTILE,
+    "EM_rank": AggregateKind.QUANTILE,
+    "Hist_med": AggregateKind.QUANTILE,
 }
 """Every decider, and the aggregate that it decides about."""
 
-SIZED = ("avg", "quantile")
+SIZED = (AggregateKind.AVG, AggregateKind.QUANTILE)
 """Aggregates of which it depends on the number of true rows how often a decision is wrong."""
 
 FUNCTION = Function(

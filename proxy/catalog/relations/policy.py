@@ -9,9 +9,9 @@ from itertools import count
 from sqlglot import exp
 
 from planner import system
-from planner.gate import Gate
-from planner.plans.result import OutputColumn
+from planner.duck.relations import OutputColumn
 from proxy.catalog import kinds, types
+from proxy.catalog.declared import Declared
 from proxy.catalog.names import FIRST_OID, OWNER, PUBLIC_NAMESPACE
 from proxy.wire import oids
 
@@ -62,7 +62,7 @@ class Relation:
     definition: str | None = None
 
 
-def relations(gate: Gate) -> list[Relation]:
+def relations(gate: Declared) -> list[Relation]:
     """Return what the policy declares, in its order: tables, views, then the system tables."""
     numbers = count(FIRST_OID + 1, 3)
     found = [
@@ -94,7 +94,7 @@ def relations(gate: Gate) -> list[Relation]:
     return found
 
 
-def _columns(gate: Gate, table: str) -> tuple[Column, ...]:
+def _columns(gate: Declared, table: str) -> tuple[Column, ...]:
     """Return the columns that may be asked about, as answers show them; hidden ones are not there."""
     declared = gate.policy.tables[table].columns
     visible = {n: t for n, t in gate.catalog.types[table].items() if n not in declared or not declared[n].hidden}
@@ -112,7 +112,7 @@ def _described(name: str, duckdb_type: str, *, not_null: bool = False, comment: 
     return Column(name, column.oid, column.typmod, not_null, comment)
 
 
-def _view_columns(gate: Gate, query: exp.Query) -> tuple[Column, ...]:
+def _view_columns(gate: Declared, query: exp.Query) -> tuple[Column, ...]:
     """Return the columns of a view, by running it on empty tables with the types of the policy."""
     bench = gate.sandbox.workbench()
     empty = query.copy()
@@ -129,7 +129,7 @@ def _view_columns(gate: Gate, query: exp.Query) -> tuple[Column, ...]:
 # --- rows ---------------------------------------------------------------------------------------------------
 
 
-def rows(gate: Gate, found: list[Relation], defaults: Mapping[int, Row]) -> Iterator[tuple[str, Row]]:
+def rows(gate: Declared, found: list[Relation], defaults: Mapping[int, Row]) -> Iterator[tuple[str, Row]]:
     """Yield every row that the policy adds to a relation of pg_catalog; `defaults` has pg_type's row of each oid."""
     granted = [f"{OWNER}=UC/{OWNER}", f"=U/{OWNER}"]
     yield "pg_namespace", {"oid": FIRST_OID, "nspname": "noisegate", "nspowner": OWNER_OID, "nspacl": granted}

@@ -12,8 +12,8 @@ from typing import Any
 import duckdb
 from duckdb.func import FunctionNullHandling
 
-from planner.gate import Gate
 from proxy.catalog import kinds
+from proxy.catalog.declared import Declared
 from proxy.catalog.names import NAMES_OF, Directory, Relation, Routine, Type
 from proxy.catalog.parse import CATALOG, INFORMATION
 from proxy.catalog.relations import information, policy
@@ -32,7 +32,7 @@ SCHEMAS = {CATALOG: "pg", INFORMATION: "info"}
 class Store:
     """One catalog for all sessions of a gate. Threads may share it: each statement has a cursor of its own."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Declared) -> None:
         self._root = duckdb.connect(config={"python_enable_replacements": False})
         self._lock = threading.Lock()
         self.routes, self.statements, self.answers = Memo[bool](4096), Memo[Any](512), Memo[Table](512)
@@ -85,7 +85,7 @@ class Store:
                 typed = ", ".join(f'"{name}" {kinds.duckdb_type(kind)}' for name, kind in columns.items())
                 self._root.execute(f'CREATE TABLE {SCHEMAS[schema]}."{relation}" ({typed})')
 
-    def _add(self, gate: Gate) -> None:
+    def _add(self, gate: Declared) -> None:
         """Insert what the policy declares."""
         columns = "oid, typlen, typbyval, typalign, typstorage, typcollation"
         names = columns.split(", ")
@@ -235,11 +235,11 @@ def _with(
     return lambda a, b, c: run(a, b, c)
 
 
-_stores: weakref.WeakKeyDictionary[Gate, Store] = weakref.WeakKeyDictionary()
+_stores: weakref.WeakKeyDictionary[Declared, Store] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
-def store_of(gate: Gate) -> Store:
+def store_of(gate: Declared) -> Store:
     """Return the store of a gate, made when it is first needed and closed with it."""
     with _making:
         if gate not in _stores:

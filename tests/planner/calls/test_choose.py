@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner import shared as gates
 from planner.basics.errors import (
     BadValue,
     BudgetExceeded,
@@ -32,10 +31,11 @@ from planner.basics.errors import (
 from planner.calls import call as functions
 from planner.calls.choose.choose import Choice, Considered
 from planner.cells.costs import rho_of
-from planner.gate import Gate
+from planner.gate import FUNCTIONS, Gate
 from planner.history import atlas, recall, union
 from planner.session import Session
 from planner.sources import measure
+from planner.sql import statement
 from proxy import dbapi
 from tests.planner.gates import open_gate, switch_noise_off
 
@@ -869,9 +869,9 @@ def test_python_chooses_as_sql_does(people: Callable[..., Session]) -> None:
 
 def test_any_text_is_written_so_that_it_is_read_back(shared: Session) -> None:
     text = "it's a $$ \\n \n back\\slash -- ; \" ü"
-    read = gates.statement.read(functions.written("choose", [text, text], rule=text))
-    assert isinstance(read, gates.statement.Query)
-    _, found = functions.extract_call(read.tree, gates.FUNCTIONS)
+    read = statement.read(functions.written("choose", [text, text], rule=text))
+    assert isinstance(read, statement.Query)
+    _, found = functions.extract_call(read.tree, FUNCTIONS)
     assert found is not None
     assert [item.value for item in found.arguments["sqls"].value] == [text, text]
     assert found.arguments["rule"].value == text
@@ -893,7 +893,7 @@ def test_a_function_plugs_in_with_parameters_columns_and_a_plan(
 
     parameters = (functions.Parameter("word", "text", required=True), functions.Parameter("times", "number"))
     columns = {"said": "VARCHAR", "times": "DOUBLE"}
-    monkeypatch.setitem(gates.FUNCTIONS, "echo", functions.Function("echo", parameters, columns, plan))
+    monkeypatch.setitem(FUNCTIONS, "echo", functions.Function("echo", parameters, columns, plan))
     session = people(6_400)
     result = session.execute("SELECT upper(said), times FROM NoiseGate.Echo('ho', times => -2.5)")
     assert result.rows == [("HO", -2.5), (session.analyst.upper(), None)]

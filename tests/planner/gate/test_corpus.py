@@ -16,6 +16,7 @@ from planner.duck.workbench import Workbench
 from planner.gate import Gate
 from planner.plans import answer
 from planner.plans.plan import Part
+from planner.plans.presence import Notice
 from planner.plans.result import Result
 from planner.session import Session
 from tests.planner.corpus import Case, Oracle, Row, cases, write_tables
@@ -38,11 +39,12 @@ def best_choice(exponents: np.ndarray[Any, Any], *, rate: Fraction) -> int:
 make_relation = answer.make_relation
 
 
-def made_as_described(part: Part, new: Any, bench: Workbench, **named: Any) -> None:
+def made_as_described(part: Part, new: Any, bench: Workbench, **named: Any) -> tuple[Notice, ...]:
     """Make the noisy relation, and compare its columns with those that were made before anything was planned."""
     described = bench.types(f"SELECT * FROM {part.measured.name}")
-    make_relation(part, new, bench, **named)
+    found = make_relation(part, new, bench, **named)
     assert sorted(bench.types(f"SELECT * FROM {part.measured.name}")) == sorted(described)
+    return found
 
 
 @pytest.fixture(scope="module")

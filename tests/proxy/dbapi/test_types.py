@@ -1,6 +1,8 @@
 """The module has the globals, type objects and constructors of PEP 249."""
 
 import datetime as dt
+import subprocess
+import sys
 
 import pytest
 
@@ -71,3 +73,12 @@ def test_a_type_code_equals_exactly_one_type_object(code: str, equal: dbapi.Type
     assert [kind for kind in kinds if code == kind] == [equal]
     assert [kind for kind in kinds if kind == code] == [equal]
     assert len(set(kinds)) == len(kinds)
+
+
+def test_an_import_loads_neither_the_planner_nor_what_it_computes_with() -> None:
+    code = (
+        "import sys, noisegate; heavy = {'numpy', 'scipy', 'duckdb', 'sqlglot', 'planner.session'}; "
+        "assert not heavy & {*sys.modules}; noisegate.connect; assert heavy <= {*sys.modules}; "
+        "assert noisegate.Cursor.__module__ == 'noisegate'; assert not hasattr(noisegate, 'disconnect')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 from rich.console import Console
 
-from planner.plans.result import OutputColumn, Result
+from planner.duck.relations import OutputColumn
+from planner.plans.result import Result
 from proxy.show.render import ASCII, ProgressLine, as_csv, as_json, measured_text, print_result, value_text
 
 

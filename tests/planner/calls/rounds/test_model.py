@@ -17,6 +17,7 @@ from planner.policy.table import Table
 from planner.questions.labelled import Labelled
 from planner.questions.linear import Measurement
 from planner.questions.noise import Noise
+from planner.sql.aggregates import AggregateKind
 from planner.sql.query import Aggregate
 from tests.planner.calls.rounds.questions import A, counts, table, workspace
 
@@ -53,7 +54,7 @@ def different(found: Table) -> Labelled:
     """Return how many different values column a has."""
     cells, none = np.arange(4), np.zeros(4, dtype=np.int64)
     return Labelled(
-        aggregate=Aggregate(kind="distinct"),
+        aggregate=Aggregate(kind=AggregateKind.DISTINCT),
         workspace=workspace(found, {"a": A}),
         cell=cells,
         group=none,
