@@ -53,7 +53,7 @@ class Journal:
     def __init__(self, stream: TextIO, *, form: str = "text", process: int | None = None) -> None:
         self._stream, self._form, self._process = stream, form, process
         self._waiting: queue.Queue[Entry | None] = queue.Queue(MAX_WAITING_LINES)
-        self._left_out = 0
+        self._left_out, self._counting = 0, threading.Lock()
         self._writer = threading.Thread(target=self._write_all, name="journal", daemon=True)
         self._writer.start()
 
@@ -75,7 +75,7 @@ class Journal:
         try:
             self._waiting.put_nowait(Entry(time.time(), level, event, details))
         except queue.Full:
-            self._left_out += 1
+            self._leave_out(1)
 
     def close(self, patience: float = 2.0) -> None:
         """Write the lines that wait, for at most `patience` seconds."""
@@ -86,16 +86,26 @@ class Journal:
     def _write_all(self) -> None:
         closed = False
         while not closed:
-            entries = self._some()
-            closed = None in entries
-            if self._left_out:
-                missing, self._left_out = self._left_out, 0
-                self.warn("lines left out", number=missing)
-            self._left_out += _write_out(self._stream, "".join(self._line(entry) for entry in entries if entry))
-            for _ in entries:
+            found = self._some()
+            closed = None in found
+            self._write_some([entry for entry in found if entry is not None])
+            for _ in found:
                 self._waiting.task_done()
             if self._waiting.empty() and not closed:
                 time.sleep(PAUSE)
+
+    def _write_some(self, entries: list[Entry]) -> None:
+        """Write entries, and before them how many were left out: past the queue, where there may be no room for it."""
+        missing = self._left_out
+        if missing:
+            entries = [Entry(time.time(), "warning", "lines left out", {"number": missing}), *entries]
+        lost = _write_out(self._stream, "".join(map(self._line, entries)))
+        said = missing if lost < len(entries) else min(missing, 1)  # what says so is no line that was left out
+        self._leave_out(lost - said)
+
+    def _leave_out(self, lines: int) -> None:
+        with self._counting:
+            self._left_out += lines
 
     def _some(self) -> list[Entry | None]:
         """Return what is to be written next, at least one; None among it is the end."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import signal
 import socket
 import ssl
 import struct
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,19 +283,40 @@ def test_a_journal_never_waits_and_says_what_it_left_out() -> None:
     reader, writer = os.pipe()
     stream = os.fdopen(writer, "w")
     journal = Journal(stream)
-    for number in range(2 * MAX_WAITING_LINES):
+    noted = 2 * MAX_WAITING_LINES
+    for number in range(noted):
         journal.info("event", number=number)  # nobody reads the pipe
     journal.close(patience=0.1)
     os.set_blocking(reader, False)
     text = ""
-    while "lines left out" not in text:  # now somebody does
+    while "lines left out" not in text:  # now somebody does, but not fast enough for what still comes
         with contextlib.suppress(BlockingIOError):
             text += os.read(reader, 2**20).decode()
-        journal.info("more")
+        for _ in range(1_000):
+            journal.info("more")
+        noted += 1_000
+    while "the last" not in text:
+        journal.info("the last")
+        noted += 1
+        time.sleep(0.01)
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(reader, 2**20).decode()
+    journal.close(patience=30)
+    with contextlib.suppress(BlockingIOError):
+        text += os.read(reader, 2**20).decode()
+    said = sum(int(number) for number in re.findall(r"lines left out number=(\d+)", text))
+    assert sum(text.count(event) for event in ("event", "more", "the last")) + said == noted
     os.close(reader)
-    journal.info("nobody is there")
-    journal.close()
     stream.close()
+
+
+def test_a_journal_that_nobody_reads_any_more_goes_on() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        journal = Journal(stream)
+        journal.info("nobody is there")
+        journal.close()
 
 
 @pytest.mark.parametrize("log", ["/dev/full", "a pipe that nobody reads", "a pipe whose reader is gone"])
