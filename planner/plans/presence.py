@@ -80,10 +80,9 @@ def notices(measured: Measured, placement: Placement, *, left_out: int, times: f
     """Yield what is to be said of the groups of one measured query."""
     keyed = [count for keys, count in zip(measured.sets, placement.group_counts, strict=True) if keys]
     if left_out:
-        verb = "is" if left_out == 1 else "are"
         yield Notice(
-            f"{left_out:,} of {number(sum(keyed), 'group')} of {measured.table.name} {verb} left out: "
-            f"noisy counts up to {times:.2f} deviations can't be told from 0",
+            f"left out: {left_out:,} of {number(sum(keyed), 'group')} of {measured.table.name}, "
+            f"whose noisy counts (up to {times:.2f} deviations) can't be told from 0",
             hint="SET noisegate.groups = 'all' keeps every group of the domain; a smaller noisegate.error tells more",
         )
     if keyed and measured.present is None:

@@ -82,7 +82,8 @@ def ask(arguments: Arguments, *, intervals: bool = False) -> int:
     if result.columns:
         print_rows(result, arguments.format, intervals=intervals)
     for notice in result.notices:
-        say(f"note: {notice.message}\nhint: {notice.hint}")
+        say(f"note: {notice.message}")
+        say(f"hint: {notice.hint}", style="cyan")
     say(summary(result))
     return 0
 
